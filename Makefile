@@ -1,0 +1,101 @@
+# Every target does its own set-up: Debian packages (when root and something is missing), a virtual environment in
+# $(VENV), the package built and installed there. Nothing is written outside of the tree but Debian packages.
+
+PYTHON ?= python3
+VENV ?= .venv
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PYTEST ?=
+bin = $(VENV)/bin
+
+SYSTEM = g++ cmake ninja-build make python3-venv python3-dev doctest-dev libibverbs-dev linux-source-6.12 xz-utils
+SYSTEM_BENCH = valgrind ucx-utils mpich libmpich-dev
+TOOLS = "scikit-build-core>=0.10" "pybind11>=2.13" ruff==0.17.6 mypy==2.4.1 clang-format==19.1.7 \
+        hypothesis numpy "pytest>=8" pytest-timeout scapy
+CXX_FILES = $(wildcard csrc/*/*.h csrc/*/*.cc csrc/*/*/*.h csrc/*/*/*.cc csrc/*/*/*/*.h csrc/*/*/*/*.cc \
+              tests/cpp/*.cc tests/cpp/*.h bench/*.cc bench/*.h bench/*/*.cc)
+launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+configure = cmake -G Ninja -DUSERDMA_WERROR=ON $(launcher) -DPython_EXECUTABLE=$(abspath $(bin))/python
+pip = $(bin)/python -m pip --disable-pip-version-check -q
+
+.PHONY: all demo test ctest pytest lint format asan tsan bench wheel install setup system clean
+all: install
+
+demo: install
+	$(bin)/userdma demo $(FILE)
+
+test: lint ctest pytest
+
+# The C++ tests.
+ctest: setup
+	$(configure) -S . -B $(BUILD)/tests -DUSERDMA_PYTHON=OFF -DUSERDMA_TESTS=ON
+	cmake --build $(BUILD)/tests -j $(JOBS)
+	ctest --test-dir $(BUILD)/tests --output-on-failure -j $(JOBS)
+
+# The Python tests, on the installed package.
+pytest: install
+	$(bin)/python -m pytest $(PYTEST)
+
+lint: setup
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/mypy tests/typing/program.py
+	$(bin)/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: setup
+	$(bin)/ruff check --fix .
+	$(bin)/ruff format .
+	$(bin)/clang-format -i $(CXX_FILES)
+
+# A runtime of the sanitizer has to be in the process before the interpreter is; its C++ library too, whose exceptions
+# it watches. Leaks of the interpreter itself are not ours: the C++ tests look for leaks, the Python tests do not.
+preload = LD_PRELOAD="$(shell g++ -print-file-name=$(1).so) $(shell g++ -print-file-name=libstdc++.so)"
+
+asan: setup
+	$(configure) -S . -B $(BUILD)/asan -DUSERDMA_TESTS=ON -DUSERDMA_SANITIZE=address,undefined
+	cmake --build $(BUILD)/asan -j $(JOBS)
+	UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
+	$(call preload,libasan) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	  PYTHONPATH=$(BUILD)/asan/python USERDMA_SANITIZED=address \
+	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not installed" $(PYTEST)
+
+# ThreadSanitizer's memory map needs addresses that are not spread too widely: setarch -R.
+tsan: setup
+	$(configure) -S . -B $(BUILD)/tsan -DUSERDMA_TESTS=ON -DUSERDMA_SANITIZE=thread
+	cmake --build $(BUILD)/tsan -j $(JOBS)
+	setarch -R ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
+	$(call preload,libtsan) TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	  PYTHONPATH=$(BUILD)/tsan/python USERDMA_SANITIZED=thread \
+	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not installed" $(PYTEST)
+
+bench: install
+	@$(MAKE) --no-print-directory system SYSTEM="$(SYSTEM) $(SYSTEM_BENCH)"
+	$(pip) install mpi4py --no-binary mpi4py
+	$(configure) -DCMAKE_BUILD_TYPE=RelWithDebInfo -S . -B $(BUILD)/bench -DUSERDMA_BENCH=ON
+	cmake --build $(BUILD)/bench -j $(JOBS)
+	PYTHONPATH=$(BUILD)/bench/python:$(BUILD)/bench/bench $(bin)/python bench/run.py --build $(BUILD)/bench $(BENCH)
+
+wheel: setup
+	$(pip) wheel . --no-deps --no-build-isolation -w dist -Cbuild-dir=$(BUILD)/package
+
+# The package itself, built again as far as something changed.
+install: setup
+	$(pip) install . --no-deps --no-build-isolation -Cbuild-dir=$(BUILD)/package -Ccmake.define.USERDMA_WERROR=ON
+
+setup: system $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml Makefile
+	test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
+	$(pip) install $(TOOLS) "click>=8.1" "rich>=13"
+	touch $@
+
+system:
+	@missing=""; for p in $(SYSTEM); do \
+	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q '^install ok installed' || missing="$$missing $$p"; done; \
+	if [ -z "$$missing" ]; then exit 0; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	else echo "Debian packages missing:$$missing (as root: apt-get install$$missing)"; fi
+
+clean:
+	rm -rf $(BUILD) $(VENV) dist
