@@ -1,0 +1,297 @@
+"""The compiled core: PCI functions, rings and polling, the soft NICs' data path."""
+
+import enum
+from typing import Literal, final
+
+from typing_extensions import Buffer
+
+from userdma.types import ErrorKind, OtherError, RemoteMemory
+
+# ---- Host: a PCI function, its registers and the memory its device reaches ---------------------------------------
+
+class Bar:
+    """A mapped BAR. Offsets must be aligned to the width; past the end is ``IndexError``."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def read8(self, offset: int) -> int: ...
+    def read16(self, offset: int) -> int: ...
+    def read32(self, offset: int) -> int: ...
+    def read64(self, offset: int) -> int: ...
+    def write8(self, offset: int, value: int) -> None: ...
+    def write16(self, offset: int, value: int) -> None: ...
+    def write32(self, offset: int, value: int) -> None: ...
+    def write64(self, offset: int, value: int) -> None: ...
+    def write_words(self, offset: int, data: Buffer) -> None:
+        """Stores ``data``, whole 32-bit words, one by one and in order."""
+
+class Memory(Buffer):
+    """Memory that the device reaches, from ``alloc_dma`` or ``pin``. A writable buffer until it is given back."""
+
+    @property
+    def address(self) -> int:
+        """Where the process sees it."""
+    @property
+    def size(self) -> int: ...
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """(bus address, bytes) pairs that cover it in order."""
+    @property
+    def views(self) -> int:
+        """How many buffers (memoryviews, arrays) of it are alive."""
+    @property
+    def freed(self) -> bool: ...
+    def pages(self, shift: int = 12) -> list[int]:
+        """Bus addresses of its pages of ``1 << shift`` bytes; ``ValueError`` if a run is not aligned to them."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Machine:
+    """The machine that a function is in, as far as its driver needs to know it."""
+
+    @property
+    def page(self) -> int:
+        """Its page in bytes."""
+
+class Function:
+    """A PCI function. VFIO, physical and soft ones are told apart by nobody above it.
+
+    A soft function written in Python subclasses a soft class of this module, never this one.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def page(self) -> int:
+        """The machine's page in bytes."""
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def addressing(self) -> Literal["iova", "physical"]: ...
+    @property
+    def failed(self) -> bool:
+        """The function left the bus: its reads are all ones."""
+    @property
+    def released(self) -> bool: ...
+    @property
+    def views(self) -> int:
+        """How many buffers of its memory (``Memory``, ``Region``) are alive; ``release`` needs none."""
+    def config8(self, offset: int) -> int: ...
+    def config16(self, offset: int) -> int: ...
+    def config32(self, offset: int) -> int: ...
+    def set_config8(self, offset: int, value: int) -> None: ...
+    def set_config16(self, offset: int, value: int) -> None: ...
+    def set_config32(self, offset: int, value: int) -> None: ...
+    def bar(self, index: int) -> tuple[int, int]:
+        """(bus address, size) of a BAR; size 0: there is none."""
+    def map(self, index: int) -> Bar: ...
+    def interrupt(self, vector: int) -> int:
+        """An eventfd that the function signals. The function owns it."""
+    def reset(self) -> None: ...
+    def alloc_dma(self, bytes: int) -> Memory: ...
+    def free_dma(self, memory: Memory) -> None:
+        """``BufferError`` while a buffer of it is alive; a second time does nothing."""
+    def pin(self, address: int, bytes: int) -> Memory: ...
+    def unpin(self, memory: Memory) -> None: ...
+    def release(self) -> None:
+        """Reset, bus mastering off, everything unmapped and freed. ``BufferError`` while a buffer of it is alive.
+
+        Every ``Domain`` of the function is closed first, so nothing that was built on it can reach freed memory.
+        """
+
+def pci_open(bus: str, kind: Literal["", "vfio", "physical"] = "", *, sysfs: str = "/sys", dev: str = "/dev") -> Function:
+    """Takes the function at ``bus`` ("0000:17:00.0"). Without a kind: VFIO if vfio-pci has it, else physical.
+
+    ``userdma.errors.MachineError`` says what to change where it cannot be taken.
+    """
+
+def pci_openable(bus: str, *, sysfs: str = "/sys", dev: str = "/dev") -> tuple[str, str]:
+    """("vfio" | "physical", "") if ``pci_open`` should work, else ("", what to change)."""
+
+# ---- Driver: regions, queue pairs, completions -------------------------------------------------------------------
+
+class Side(enum.Enum):
+    """A queue pair's rings."""
+
+    SEND = 0
+    RECEIVE = 1
+
+@final
+class Completion:
+    """How an entry ended. A frozen value."""
+
+    def __init__(
+        self,
+        bytes: int = 0,
+        error: ErrorKind | OtherError | None = None,
+        vendor: int = 0,
+        message: str = "",
+        immediate: int | None = None,
+    ) -> None: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def bytes(self) -> int:
+        """The bytes that the entry moved: the message's, or what a receive took. 0 if it failed."""
+    @property
+    def error(self) -> ErrorKind | OtherError | None: ...
+    @property
+    def vendor(self) -> int:
+        """The NIC's own status. 0 if it has none."""
+    @property
+    def immediate(self) -> int | None:
+        """The immediate data that came with a message."""
+    @property
+    def message(self) -> str:
+        """The completion for a person."""
+    def raise_for_status(self) -> None:
+        """``userdma.errors.WorkError`` if the entry failed."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+class Domain:
+    """What the regions, the event ring and the queue pairs of one NIC share; the identity they are compared by."""
+
+    def __init__(self, function: Function) -> None: ...
+    @property
+    def function(self) -> Function: ...
+    @property
+    def failure(self) -> str:
+        """What failed every queue pair of the NIC, or ""."""
+    @property
+    def closed(self) -> bool: ...
+    def fail(self, why: str) -> None:
+        """Every queue pair of the NIC fails with ``why``. The first one stays."""
+    def check(self) -> bool:
+        """Whether the machine works; a function that left the bus is a failure from here on."""
+    def close(self) -> None:
+        """Retires every region and queue pair ("its NIC is closed") and its event ring, so that memory can be freed.
+
+        Waits for threads that look at that memory right now. ``BufferError`` while a buffer of a region is alive.
+        """
+
+class Region:
+    """Registered memory of one NIC; the base of ``userdma.Region``.
+
+    ``address``: where the process sees it (0: it does not: pages, device). ``va``, ``lkey``, ``rkey``: what work queue
+    entries say. ``remote``: whether peers on other NICs may name it.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        address: int,
+        va: int,
+        bytes: int,
+        lkey: int,
+        rkey: int,
+        remote: bool = False,
+    ) -> None: ...
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def va(self) -> int: ...
+    @property
+    def lkey(self) -> int: ...
+    @property
+    def rkey(self) -> int: ...
+    @property
+    def alive(self) -> bool:
+        """Not retired, and its NIC not closed."""
+    @property
+    def views(self) -> int:
+        """How many buffers of it are alive."""
+    def retire(self) -> None:
+        """From here on every use is ``ValueError`` (deregistered). ``BufferError`` while a buffer of it is alive."""
+    def __len__(self) -> int: ...
+    def read(self, at: int, n: int) -> bytes: ...
+    def write(self, at: int, data: Buffer) -> None: ...
+    def remote(self, at: int = 0) -> RemoteMemory:
+        """What a peer needs to read and write the bytes from ``at``. ``ValueError`` if not made ``remote``."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class EventRing:
+    """The CREQ of a bnxt: answers of the RoCE command channel, and events of queue pairs, which go to those pairs.
+
+    ``ring`` is its number, ``doorbell`` the offset in ``bar`` of the function's doorbells. The queue pairs read it too
+    (events only ever cost a look at memory); an answer that they come across is kept for ``poll``.
+    """
+
+    def __init__(self, domain: Domain, memory: Memory, entries: int, *, ring: int, bar: Bar, doorbell: int) -> None: ...
+    def arm(self) -> None:
+        """Rings NQ_ARM with the consumer index: once after the ring is made."""
+    def poll(self) -> bytes | None:
+        """The next answer (16 bytes) that was not taken, in the order of arrival."""
+    def events(self) -> list[bytes]:
+        """Takes the events that belong to no queue pair (16 bytes each), newest last."""
+    @property
+    def consumer(self) -> int:
+        """Entries taken since the ring was made."""
+    def close(self) -> None:
+        """Its memory is not looked at again. ``Domain.close`` does this too."""
+
+class BnxtRings:
+    """The rings of one queue pair of a bnxt: where they are and what they are called.
+
+    Entries are powers of two, WQEs static (128 bytes). ``send`` holds the ring, and from the next page boundary (4096
+    bytes) on the MSN table, 8 bytes for each entry. Completion rings should have twice the entries of their ring: then
+    their doorbell is rung rarely. ``doorbell``: offset in ``bar`` of the function's doorbells.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        qpn: int,
+        send: Memory,
+        send_entries: int,
+        receive: Memory,
+        receive_entries: int,
+        send_cq: Memory,
+        send_cq_entries: int,
+        send_cq_id: int,
+        receive_cq: Memory,
+        receive_cq_entries: int,
+        receive_cq_id: int,
+        bar: Bar,
+        doorbell: int,
+        events: EventRing | None = None,
+    ) -> None: ...
+
+class Qp:
+    """A queue pair's rings, posts and completions; the base of ``userdma.Qp``. It sends the firmware nothing."""
+
+    def __init__(self, rings: BnxtRings, *, send: int = 4095, receive: int = 4095, immediate: bool = False) -> None: ...
+    @property
+    def number(self) -> int:
+        """The NIC's number of the queue pair."""
+    @property
+    def domain(self) -> Domain: ...
+    # for the control part
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def dead(self) -> bool: ...
+    @property
+    def failure(self) -> str:
+        """Why the pair failed, or ""."""
+    def set_connected(self, *, psn: int, mtu: int, local: bool) -> None:
+        """The firmware took it to RTS: sends start at ``psn``. ``local``: its peer is a queue pair of the same NIC."""
+    def fail(self, why: str) -> None:
+        """Entries without a completion complete with this failure from here on. The first one stays."""
+    def retire(self, why: str = "destroyed") -> None:
+        """From here on every call is ``ValueError`` ("queue pair 0x5 is destroyed"); its rings are not touched again.
+
+        Waits for threads that look at them right now; a ``wait`` in another thread ends with that ``ValueError``.
+        """
+    # for programs
+    def send(self, region: Region, at: int, n: int) -> None: ...
+    def receive(self, region: Region, at: int, n: int) -> None: ...
+    def read(self, src: tuple[Region, int] | RemoteMemory, dst: tuple[Region, int], n: int) -> None: ...
+    def write(self, src: tuple[Region, int], dst: RemoteMemory, n: int) -> None: ...
+    def room(self, side: Side) -> int: ...
+    def poll(self, side: Side) -> Completion | None: ...
+    def wait(self, side: Side, us: int) -> Completion | None: ...
