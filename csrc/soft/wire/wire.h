@@ -5,10 +5,15 @@
 // RoCEv2 with its ICRC (wire/codec.h) and decode it on the other side.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+
+namespace userdma::soft {
+class Arena;
+}
 
 namespace userdma::soft::wire {
 
@@ -61,9 +66,60 @@ class Sink {
   ~Sink() = default;
 };
 
+// The NIC of a port, as the wire knows it.
+class Owner {
+ public:
+  // Does the NIC's work in the calling thread if nobody is doing it: without blocking. True if anything was done.
+  virtual bool step() = 0;
+
+ protected:
+  ~Owner() = default;
+};
+
+// A word that a NIC's thread sleeps on, next to its port: rung by senders (of other processes too) if it is set.
+//
+// A sender publishes its packet and then loads the word, with no fence in between. So a packet can be published
+// while its sender still sees the word of before; sleep_until looks again after a while, when both stores have long
+// arrived.
+class Bell {
+ public:
+  explicit Bell(std::atomic<uint32_t>& word, bool shared) : word_(word), shared_(shared) {}
+
+  bool asleep() const { return word_.load(std::memory_order_relaxed) != 0; }
+  // Says that the thread is about to sleep; then it looks once more for work, and calls wait or clears.
+  void set() { word_.store(1, std::memory_order_seq_cst); }
+  // True if the thread was asleep; it is woken.
+  bool ring() { return asleep() && wake(); }
+  // Sleeps while the word is set, at most `nanoseconds`; false when that passed.
+  bool wait(uint64_t nanoseconds);
+  void clear() { word_.store(0, std::memory_order_relaxed); }
+
+ private:
+  bool wake();
+
+  std::atomic<uint32_t>& word_;
+  const bool shared_;
+};
+
+// What a port counted.
+struct Counts {
+  uint64_t sent = 0;      // packets
+  uint64_t received = 0;  // packets
+  uint64_t dropped = 0;   // nobody has the MAC, or the peer died, or the wire had no memory
+  uint64_t recalled = 0;  // taken back
+  // Of a wire that impairs:
+  uint64_t lost = 0;
+  uint64_t duplicated = 0;
+  uint64_t reordered = 0;
+  uint64_t delayed = 0;
+  uint64_t corrupted = 0;
+  uint64_t icrc_errors = 0;
+};
+
+// A place on a wire. All calls but those marked otherwise come with the lock of the NIC that owns the port held.
 class Port {
  public:
-  virtual ~Port() = default;  // leaves the wire
+  virtual ~Port() = default;  // leaves the wire; the NIC's lock is not held
 
   // Sends one packet to the port whose MAC is header.dmac (this port's own included); a MAC that nobody has loses
   // it silently, as a switch does. The wire either copies the payload before it returns or keeps references, which
@@ -73,7 +129,7 @@ class Port {
   // Hands at most `budget` arrived packets to sink, in order; how many.
   virtual unsigned receive(Sink& sink, unsigned budget) = 0;
 
-  // True if receive would find something: one load, no lock.
+  // True if receive would find something: few loads, no lock. Any thread, without the NIC's lock.
   virtual bool pending() const = 0;
 
   // The largest payload of one packet of a pair whose path MTU is `mtu`: a multiple of mtu, at least mtu. More
@@ -83,16 +139,44 @@ class Port {
   // Returns once no packet that this port sent still refers to memory in [begin, begin + bytes): such a packet is
   // taken back (it is lost, as any wire may lose one) or has been consumed.
   virtual void recall(const void* begin, size_t bytes) = 0;
+
+  // True if the last send found no room: the NIC must look again, though nobody will tell it when.
+  virtual bool blocked() const { return false; }
+
+  // When the wire itself has something to do for this port in `receive` (a packet that it delays): by the clock it
+  // was given; UINT64_MAX: never.
+  virtual uint64_t next_deadline() const { return UINT64_MAX; }
+
+  // Runs NICs of this process for which packets wait on this wire, in this thread. True if any did something. The
+  // NIC's lock is not held.
+  virtual bool help() { return false; }
+
+  // The NIC's thread sleeps here. Any thread; see Bell.
+  virtual Bell& bell() = 0;
+
+  // Counters of what happened on the way, for people.
+  virtual Counts counts() const { return {}; }
 };
 
-// Runs a NIC that has nothing running it. See soft/nic.h.
-class Sleeper {
+// A wire. Any thread may call anything.
+class Wire : public std::enable_shared_from_this<Wire> {
  public:
-  // Packets wait for this port and its owner asked to be woken (it set its port to sleep).
-  virtual void wake() = 0;
+  virtual ~Wire() = default;
 
- protected:
-  ~Sleeper() = default;
+  // A new port with this MAC. `owner`: the NIC, for Port::help; may be null. `arena`: memory that other processes may
+  // read in place; may be null; outlives the port. The port keeps the wire. Throws host::Error: the MAC is on the
+  // wire already, the wire is full or cannot be used.
+  virtual std::unique_ptr<Port> attach(const uint8_t mac[6], Owner* owner, Arena* arena) = 0;
+
+  // As `named` takes it.
+  virtual std::string name() const = 0;
+
+  // The wire of that name: "" is the default wire of this process; "shm:NAME" joins the processes of this machine
+  // that name it. Throws host::Error.
+  static std::shared_ptr<Wire> named(const std::string& name);
+
+  // A new wire within this process, which nobody else has.
+  static std::shared_ptr<Wire> make();
 };
 
 }  // namespace userdma::soft::wire

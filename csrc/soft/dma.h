@@ -1,0 +1,104 @@
+// The translation table of a soft function: what an IOMMU, or the machine's physical memory, is to a real one.
+//
+// A radix tree of three levels over pages of 4 KiB, 4 MiB and 4 GiB, so that a translation costs the same however
+// many mappings there are, and a big one needs few entries.
+//
+// Not thread-safe: the NIC's lock is held.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "soft/wire/wire.h"
+
+namespace userdma::soft {
+
+class Dma {
+ public:
+  static constexpr unsigned page_shift = 12;
+  static constexpr uint64_t page = 1u << page_shift;
+  static constexpr unsigned address_bits = 52;
+
+  struct Fault {
+    uint64_t address = 0;
+    bool write = false;
+  };
+
+  Dma();
+  ~Dma();
+  Dma(const Dma&) = delete;
+  Dma& operator=(const Dma&) = delete;
+
+  // The `bytes` (rounded up to pages) at bus address `bus` are those at `at`. Both start on a page, and nothing is
+  // mapped there yet: otherwise throws std::invalid_argument.
+  void map(uint64_t bus, void* at, uint64_t bytes);
+
+  // Ends the mappings in [bus, bus + bytes). A mapping that lies there only in part: throws std::invalid_argument,
+  // and nothing changes. Cached translations are over (generation). The wire must then recall the memory.
+  void unmap(uint64_t bus, uint64_t bytes);
+
+  // The memory at `bus`: as much of `bytes` as lies together in the process, from the first one on. {nullptr, 0}
+  // is a fault, which is counted.
+  wire::Span translate(uint64_t bus, uint64_t bytes, bool write = false) {
+    const Extent* extent = last_;
+    if (bus - extent->bus >= extent->bytes) [[unlikely]] {
+      extent = find(bus);
+      if (!extent) [[unlikely]] {
+        fault(bus, write);
+        return {nullptr, 0};
+      }
+      last_ = extent;
+    }
+    uint64_t offset = bus - extent->bus;
+    uint64_t left = extent->bytes - offset;
+    return {extent->at + offset, bytes < left ? bytes : left};
+  }
+
+  // Copies across mappings. False: a fault, after the bytes before it were copied.
+  bool read(uint64_t bus, void* into, uint64_t bytes);
+  bool write(uint64_t bus, const void* from, uint64_t bytes);
+
+  // Changes with every unmap: a translation kept elsewhere is good while this is what it was.
+  uint64_t generation() const { return generation_; }
+
+  uint64_t pages() const { return pages_; }  // mapped, of 4 KiB
+  uint64_t faults() const { return faults_; }
+  const Fault& last_fault() const { return last_fault_; }
+
+ private:
+  // A mapping; `bus` and `bytes` whole pages.
+  struct Extent {
+    uint64_t bus;
+    uint8_t* at;
+    uint64_t bytes;
+  };
+
+  // An entry is empty, an extent (bit 0 set) or, above the last level, a node.
+  using Entry = uintptr_t;
+  static constexpr unsigned level_bits = 10;
+  static constexpr unsigned fanout = 1u << level_bits;
+  static constexpr unsigned levels = 4;  // the top one's entries stand for 4 TiB and are never extents
+  struct Node {
+    std::array<Entry, fanout> entry{};
+    unsigned used = 0;
+  };
+
+  static unsigned shift_of(unsigned level) { return page_shift + level * level_bits; }
+  const Extent* find(uint64_t bus) const;
+  void fault(uint64_t bus, bool write);
+  void place(Node& node, unsigned level, uint64_t from, uint64_t to, Extent* extent);
+  void clear(Node& node, unsigned level, uint64_t from, uint64_t to);
+  void destroy(Node& node, unsigned level);
+
+  static constexpr Extent nothing_{0, nullptr, 0};
+  const Extent* last_ = &nothing_;
+  std::unique_ptr<Node> top_;
+  uint64_t generation_ = 1;
+  uint64_t pages_ = 0;
+  uint64_t faults_ = 0;
+  Fault last_fault_;
+};
+
+}  // namespace userdma::soft
