@@ -58,7 +58,7 @@ asan: setup
 	UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
 	$(call preload,libasan) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	  PYTHONPATH=$(BUILD)/asan/python USERDMA_SANITIZED=address \
-	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not installed" $(PYTEST)
+	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(PYTEST)
 
 # ThreadSanitizer's memory map needs addresses that are not spread too widely: setarch -R.
 tsan: setup
@@ -67,7 +67,7 @@ tsan: setup
 	setarch -R ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
 	$(call preload,libtsan) TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	  PYTHONPATH=$(BUILD)/tsan/python USERDMA_SANITIZED=thread \
-	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not installed" $(PYTEST)
+	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(PYTEST)
 
 bench: install
 	@$(MAKE) --no-print-directory system SYSTEM="$(SYSTEM) $(SYSTEM_BENCH)"

@@ -1,0 +1,22 @@
+"""The command line: ``userdma demo``, ``userdma devices``, ``userdma info``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import click
+
+from userdma.cli.demo import demo
+from userdma.cli.devices import devices
+from userdma.cli.info import info
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("userdma"), prog_name="userdma")
+def main() -> None:
+    """RDMA NICs driven from user space; NICs in software where there is no hardware."""
+
+
+main.add_command(demo)
+main.add_command(devices)
+main.add_command(info)

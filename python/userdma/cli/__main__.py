@@ -1,0 +1,3 @@
+from userdma.cli import main
+
+main(prog_name="userdma")
