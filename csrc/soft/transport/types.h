@@ -6,6 +6,7 @@
 
 #include "soft/wire/wire.h"
 
+// Terms: an entry is a work queue entry; a pair is a reliable-connected queue pair; numbers are in host byte order.
 namespace userdma::soft::transport {
 
 using wire::Span;
@@ -40,7 +41,8 @@ inline constexpr unsigned max_sges = 32;
 inline constexpr unsigned max_inline = 512;
 
 // One entry of a send ring, parsed. `handle` is the family's own name for it (its ring index): the transport gives
-// it back to complete the entry or to read it again.
+// it back to complete the entry or to read it again. Whoever fills one sets every field that its `op` has and none
+// of the others: neither the arrays nor the struct are cleared.
 struct Work {
   Op op;
   bool signaled;
@@ -85,17 +87,68 @@ struct Spans {
   Span span[max];
 };
 
-// What a NIC family gives the transport for each queue pair. All calls come with the NIC's lock held.
+// States of a pair (IBTA volume 1, 10.3.1), by the numbers that both bnxt and mlx5 give them.
+enum class State : uint8_t { Reset = 0, Init = 1, Rtr = 2, Rts = 3, Sqd = 4, Sqe = 5, Err = 6 };
+
+// What a pair is configured with.
+struct Attributes {
+  State state = State::Reset;
+  uint8_t access = 0;  // Access: what its peer may do: RemoteWrite, RemoteRead, RemoteAtomic
+  uint16_t pkey = 0xffff;
+  uint32_t dest_qp = 0;
+  uint32_t mtu = 1024;  // path MTU in bytes: 256, 512, 1024, 2048 or 4096
+  uint8_t dmac[6] = {};
+  uint8_t smac[6] = {};
+  uint8_t sgid[16] = {};
+  uint8_t dgid[16] = {};
+  uint8_t hop_limit = 64;
+  uint8_t traffic_class = 0;
+  uint8_t timeout = 0;         // local ACK timeout code: 4.096 us * 2^timeout; 0: no timer
+  uint8_t retry = 0;           // 0..7: timeouts and sequence NAKs in a row without progress that are retried
+  uint8_t rnr_retry = 0;       // 0..6; 7: without end
+  uint8_t min_rnr_timer = 0;   // 0..31: the timer code of the RNR NAKs that this pair sends
+  uint8_t max_rd_atomic = 1;   // reads and atomics that its requester has outstanding
+  uint8_t max_dest_rd_atomic = 1;  // those that its responder keeps
+  uint32_t rq_psn = 0;         // the first PSN it expects; of a query: the next one
+  uint32_t sq_psn = 0;         // the first PSN it sends; of a query: the next one
+
+  // Which of them a modify gives.
+  enum Field : uint32_t {
+    HasState = 1 << 0,
+    HasAccess = 1 << 1,
+    HasPkey = 1 << 2,
+    HasDestQp = 1 << 3,
+    HasMtu = 1 << 4,
+    HasDmac = 1 << 5,
+    HasSmac = 1 << 6,
+    HasSgid = 1 << 7,
+    HasDgid = 1 << 8,
+    HasHopLimit = 1 << 9,
+    HasTrafficClass = 1 << 10,
+    HasTimeout = 1 << 11,
+    HasRetry = 1 << 12,
+    HasRnrRetry = 1 << 13,
+    HasMinRnrTimer = 1 << 14,
+    HasMaxRdAtomic = 1 << 15,
+    HasMaxDestRdAtomic = 1 << 16,
+    HasRqPsn = 1 << 17,
+    HasSqPsn = 1 << 18,
+  };
+};
+
+// What a NIC family gives the transport for each queue pair. All calls come with the NIC's lock held; of the engine's
+// calls, they may make only kick.
 class Rings {
  public:
   enum class Next : uint8_t { None, Entry, Bad };
 
   // The next entry of the send ring, past which the ring's consumer moves. Bad: the entry cannot be parsed or
-  // reached; `status` says why, and `out.handle` names it.
+  // reached; `status` says why, and `out.handle` names it. It fails when the entries before it have completed.
   virtual Next next_work(Work& out, Status& status) = 0;
 
   // The entry `handle` again, to send it again or to land its response: found as the hardware finds it (bnxt: by
-  // the MSN table, whose entry must hold `psn`, the message's first). False: what is found is not that entry.
+  // the MSN table, whose entry must hold `psn`, the message's first). `msn` counts the entries since the pair left
+  // RESET, from 0. False: what is found is not that entry; it then fails with LocalQpOperation.
   virtual bool work_again(uint32_t handle, uint32_t msn, uint32_t psn, Work& out) = 0;
 
   virtual Next next_receive(Receive& out, Status& status) = 0;
@@ -105,7 +158,8 @@ class Rings {
   virtual void complete_work(uint32_t handle, bool signaled, Status status, uint64_t bytes) = 0;
   virtual void complete_receive(uint32_t handle, const Arrival& arrival) = 0;
 
-  // The pair went to the error state by itself: after the completion that says why, if an entry has one.
+  // The pair went to the error state by itself: after the completion that says why, if an entry has one. Called
+  // once until the pair is reset; entries that were in flight are not completed.
   // `requester`: the send side failed (else the responder).
   virtual void failed(bool requester, Status status) = 0;
 
