@@ -1,6 +1,6 @@
 // The translation table of a soft function: what an IOMMU, or the machine's physical memory, is to a real one.
 //
-// A radix tree of three levels over pages of 4 KiB, 4 MiB and 4 GiB, so that a translation costs the same however
+// A radix tree, whose entries stand for 4 KiB, 4 MiB or 4 GiB, so that a translation costs the same however
 // many mappings there are, and a big one needs few entries.
 //
 // Not thread-safe: the NIC's lock is held.
@@ -90,7 +90,8 @@ class Dma {
   void fault(uint64_t bus, bool write);
   void place(Node& node, unsigned level, uint64_t from, uint64_t to, Extent* extent);
   void clear(Node& node, unsigned level, uint64_t from, uint64_t to);
-  void destroy(Node& node, unsigned level);
+  static bool empty(const Node& node, unsigned level, uint64_t from, uint64_t to);
+  void destroy(Node& node, unsigned level, const Extent*& last);
 
   static constexpr Extent nothing_{0, nullptr, 0};
   const Extent* last_ = &nothing_;

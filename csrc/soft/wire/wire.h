@@ -151,8 +151,8 @@ class Port {
   // NIC's lock is not held.
   virtual bool help() { return false; }
 
-  // The NIC's thread sleeps here. Any thread; see Bell.
-  virtual Bell& bell() = 0;
+  // Where the NIC's thread sleeps; null: senders cannot wake it. Any thread, without the NIC's lock.
+  virtual Bell* bell() { return nullptr; }
 
   // Counters of what happened on the way, for people.
   virtual Counts counts() const { return {}; }
