@@ -186,8 +186,8 @@ class Message:
 class Fields:
     """A decoded message: its fields and their parts as attributes. Read only, compared by value.
 
-    A field is an int; an array of bytes is bytes, an array of wider items a tuple of ints. bytes(fields) is the
-    message itself.
+    A field is an int; an array of bytes is bytes, an array of wider items a tuple of ints. fields["name"] is the
+    field's bytes as they lie in memory (a GID in an array of words), bytes(fields) the whole message.
     """
 
     __slots__ = ("_data", "_message")
@@ -202,7 +202,7 @@ class Fields:
         message = self._message
         field = message.fields.get(name)
         if field is not None:
-            raw = self._data[field.offset : field.offset + field.size]
+            raw = self[name]
             if not field.count:
                 return int.from_bytes(raw, "little")
             if field.width == 1:
@@ -212,6 +212,10 @@ class Fields:
         if part is not None:
             return (getattr(self, part.field) & part.mask) >> part.shift
         raise AttributeError(f"{message.name} has no field {name}")
+
+    def __getitem__(self, name: str) -> bytes:
+        field = self._message.fields[name]
+        return self._data[field.offset : field.offset + field.size]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{self._message.name}: a decoded message cannot be changed ({name})")
