@@ -170,9 +170,7 @@ class Demo:
         qp, memory = self.end.qp, self.end.memory
         self.other.ask("receive", "ready", total=total)
         start = time.perf_counter()
-        self.end.push(
-            Side.SEND, pieces(total, self.message), lambda at, n: qp.send(memory, at, n), "a send", progress
-        )
+        self.end.push(Side.SEND, pieces(total, self.message), lambda at, n: qp.send(memory, at, n), "a send", progress)
         seconds = time.perf_counter() - start
         self.other.answer("received")
         return seconds

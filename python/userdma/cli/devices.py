@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import resource
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,10 +11,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from userdma import _core
+
 # (vendor, device): family and product of the functions that a driver here fits.
 FITTING = {(0x14E4, 0x1760): ("bnxt", "Broadcom Thor2 (BCM57608)")}
 SOFT = {"soft:bnxt": "a Thor2 in software, in this process"}
-LOCKED_ENOUGH = 64 << 20  # bytes of locked memory below which rings and small regions already fail
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ def pci_devices(sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) ->
     for folder in sorted((sys_root / "bus/pci/devices").glob("*")):
         known = FITTING.get((_number(folder / "vendor"), _number(folder / "device")))
         if known:
-            change = tuple(_pci_changes(folder, dev_root))
-            found.append(Device(folder.name, "pci", known[1], not change, change))
+            kind, change = _core.pci_openable(folder.name, sysfs=str(sys_root), dev=str(dev_root))
+            found.append(Device(folder.name, "pci", known[1], bool(kind), () if kind else (change,)))
     return found
 
 
@@ -57,37 +56,6 @@ def rdma_devices(sys_root: Path = Path("/sys")) -> list[Device]:
             change = "nothing: no driver here fits it"
         found.append(Device(folder.name, "rdma", known[1] if known else "of the kernel", False, (change,)))
     return found
-
-
-def _pci_changes(folder: Path, dev_root: Path) -> list[str]:
-    """What stands between this user and the function, as commands where there is one."""
-    name = folder.name
-    driver = (folder / "driver").resolve().name if (folder / "driver").exists() else None
-    group = (folder / "iommu_group").resolve() if (folder / "iommu_group").exists() else None
-    changes = []
-    if group is None:  # physical addresses: /sys/bus/pci/devices/*/resource*, /proc/self/pagemap
-        if driver:
-            changes.append(f"driverctl set-override {name} none   # {driver} has it now")
-        if os.geteuid() != 0:
-            changes.append("run as root: without an IOMMU the driver works with physical addresses")
-        return changes
-    if driver != "vfio-pci":
-        changes.append(f"driverctl set-override {name} vfio-pci   # " + (f"{driver} has it now" if driver else "unbound"))
-    for other in sorted((group / "devices").glob("*")):
-        bound = (other / "driver").resolve().name if (other / "driver").exists() else None
-        bridge = (_number(other / "class") >> 8) == 0x0604
-        if other.name != name and bound not in (None, "vfio-pci", "pci-stub", "pcieport") and not bridge:
-            changes.append(
-                f"driverctl set-override {other.name} vfio-pci   # {bound} has it, in the same IOMMU group {group.name}"
-            )
-    node = dev_root / "vfio" / group.name
-    if os.geteuid() != 0 and not (node.exists() and os.access(node, os.R_OK | os.W_OK)):
-        rule = 'SUBSYSTEM=="vfio", OWNER="' + (os.environ.get("USER") or str(os.geteuid())) + '"'
-        changes.append(f"add the udev rule {rule} to /etc/udev/rules.d/70-vfio.rules   # {node} must be yours")
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if os.geteuid() != 0 and locked != resource.RLIM_INFINITY and locked < LOCKED_ENOUGH:
-        changes.append(f"ulimit -l unlimited   # now {locked >> 10} KiB; memlock in /etc/security/limits.conf")
-    return changes
 
 
 def _number(path: Path) -> int:

@@ -42,7 +42,7 @@ class End:
         self.nic.close()
 
     def completion(self, side: Side, what: str) -> Completion:
-        """The next completion of `side`, which is good; ``DemoError`` for a failed one and for none in STALL seconds."""
+        """The next completion of `side`, a good one; ``DemoError`` for a failed one, or for none in STALL seconds."""
         end = time.monotonic() + STALL
         while True:
             completion = self.qp.wait(side, us=LOOK)
