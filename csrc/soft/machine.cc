@@ -1,0 +1,47 @@
+#include "soft/machine.h"
+
+#include <algorithm>
+
+namespace userdma::soft {
+
+Machine& Machine::instance() {
+  static Machine* machine = new Machine;  // never destroyed: devices may outlive static destruction
+  return *machine;
+}
+
+uint64_t Machine::place(uint64_t bytes, uint64_t alignment) {
+  std::lock_guard guard(mutex_);
+  const uint64_t at = (next_ + alignment - 1) & ~(alignment - 1);
+  next_ = at + bytes;
+  return at;
+}
+
+void Machine::show(uint64_t bus, uint8_t* at, uint64_t bytes) {
+  std::lock_guard guard(mutex_);
+  shown_[bus] = {at, bytes};
+  for (Reacher* reacher : reachers_) reacher->device_memory(bus, at, bytes);
+}
+
+void Machine::hide(uint64_t bus) {
+  std::lock_guard guard(mutex_);
+  const auto found = shown_.find(bus);
+  if (found == shown_.end()) return;
+  for (Reacher* reacher : reachers_) reacher->device_memory_gone(bus, found->second.at, found->second.bytes);
+  shown_.erase(found);
+}
+
+void Machine::attach(Reacher& reacher) {
+  std::lock_guard guard(mutex_);
+  reachers_.push_back(&reacher);
+  for (const auto& [bus, shown] : shown_) reacher.device_memory(bus, shown.at, shown.bytes);
+}
+
+void Machine::detach(Reacher& reacher) {
+  std::lock_guard guard(mutex_);
+  const auto found = std::find(reachers_.begin(), reachers_.end(), &reacher);
+  if (found == reachers_.end()) return;
+  for (const auto& [bus, shown] : shown_) reacher.device_memory_gone(bus, shown.at, shown.bytes);
+  reachers_.erase(found);
+}
+
+}  // namespace userdma::soft

@@ -1,0 +1,168 @@
+// A PCI function made of software: configuration space, BARs with hooks, message-signalled interrupts, and memory
+// that its device reaches through its own translation table only. A NIC family derives its device from it.
+//
+// Threads: any thread may call anything. The device's side (what a family overrides) says for each call whether the
+// NIC's lock is held. In a forked child the function is the parent's, and every call leaves it alone.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/function.h"
+#include "soft/allocation.h"
+#include "soft/clock.h"
+#include "soft/config_space.h"
+#include "soft/machine.h"
+#include "soft/nic.h"
+#include "soft/pin.h"
+#include "soft/wire/wire.h"
+
+namespace userdma::soft {
+
+class SoftFunction : public host::Function, private Machine::Reacher {
+ public:
+  struct Options {
+    std::string name;
+    std::shared_ptr<wire::Wire> wire;
+    std::shared_ptr<Clock> clock;
+    std::array<uint8_t, 6> mac{};
+    bool iommu = true;
+    uint64_t seed = 0;       // of the layout of physical memory
+    uint64_t memory = 0;     // the most bytes of alloc_dma; 0: no limit
+    uint64_t pin_limit = 0;  // the most bytes pinned; 0: no limit
+    bool thread = true;
+  };
+
+  SoftFunction(const Identity& identity, const Options& options);
+  ~SoftFunction() override;
+
+  std::string name() const override { return options_.name; }
+  size_t page() const override { return Arena::page(); }
+  host::Addressing addressing() const override {
+    return options_.iommu ? host::Addressing::Iova : host::Addressing::Physical;
+  }
+  uint32_t config(unsigned offset, unsigned width) const override;
+  void set_config(unsigned offset, unsigned width, uint32_t value) override;
+  uint64_t bar_address(int index) const override;
+  size_t bar_size(int index) const override;
+  host::Bar map(int index) override;
+  int interrupt(unsigned vector) override;
+  void reset() override;
+  host::Memory alloc_dma(size_t bytes) override;
+  void free_dma(const host::Memory& memory) override;
+  host::Memory pin(void* address, size_t bytes) override;
+  void unpin(const host::Memory& memory) override;
+  bool failed() const override { return failed_.load(std::memory_order_acquire); }
+  void release() override;
+  host::Idle idle() override { return nic_->idle(); }
+
+  // ---- The bus as somebody else serves it (a virtual machine): accesses as offset and bytes, hooks included --------
+
+  // False: not within the BAR.
+  bool bar_read(int bar, uint64_t offset, void* into, size_t bytes);
+  bool bar_write(int bar, uint64_t offset, const void* from, size_t bytes);
+  // Signals `fd` (an eventfd, duplicated) for the vector instead of its own; -1 disconnects it.
+  void connect_interrupt(unsigned vector, int fd);
+
+  // ---- Faults and what tests look at --------------------------------------------------------------------------------
+
+  // The function leaves the bus: every read is all ones, DMA and packets stop. Nothing brings it back.
+  void vanish();
+
+  Nic& nic() { return *nic_; }
+  Arena& arena() { return *arena_; }
+  uint64_t dma_pages();  // mapped, of 4 KiB
+
+  // ---- The device's side ----------------------------------------------------------------------------------------------
+
+  // The memory of a BAR, without hooks. Null: no such BAR.
+  uint8_t* registers(int bar) { return bars_[static_cast<unsigned>(bar)].memory; }
+  // Signals a vector, as the MSI-X table allows. The lock is held.
+  void raise(unsigned vector);
+  const ConfigSpace& config_space() const { return config_; }  // the lock is held
+
+ protected:
+  // A driver stored to a register, or is about to load one. The lock is not held.
+  virtual void stored(int bar, uint64_t offset, uint64_t value, unsigned width) = 0;
+  virtual void loading(int, uint64_t, unsigned) {}
+  // Everything the device knows is gone: queues, keys, what its firmware was told. The lock is held.
+  virtual void device_stop() = 0;
+  // It starts from power-on, after device_stop. The lock is not held.
+  virtual void device_start() {}
+
+  // A derived class calls it first in its destructor, while its overrides are still there.
+  void shut_down();
+
+ private:
+  struct BarMemory {
+    uint8_t* memory = nullptr;
+    size_t bytes = 0;
+  };
+  // Memory of an allocation as a function without an IOMMU sees it, for as long as somebody holds it.
+  struct Placed {
+    std::shared_ptr<Allocation> allocation;
+    std::vector<host::Run> runs;
+    unsigned holders = 0;
+  };
+  // What alloc_dma or pin gave.
+  struct Held {
+    std::shared_ptr<Allocation> allocation;  // alloc_dma's, with an IOMMU
+    std::unique_ptr<Pinned> pinned;          // pin's, with an IOMMU
+    uintptr_t placed = 0;                    // without one: the end of the allocation
+    uint64_t iova = 0;
+    uint64_t bytes = 0;  // whole pages
+  };
+
+  static void stored_hook(void* self, int bar, uint64_t offset, uint64_t value, unsigned width);
+  static void loading_hook(void* self, int bar, uint64_t offset, unsigned width);
+
+  void restart(bool keep_config);
+  void apply_config();                // locked: what a changed register means
+  void show(bool visible);            // locked: whether BARs answer
+  void vectors_stored();              // locked: the MSI-X table or its controls changed
+  void reset_vectors();               // locked
+  void open_vector(unsigned vector);  // locked: as the host's interrupt controller sets a vector up
+  uint32_t* vector_entry(unsigned vector);
+  uint32_t* pending_word(unsigned vector);
+  void signal(unsigned vector);
+
+  uint64_t place_iova(uint64_t bytes);
+  std::vector<host::Run> place_physical(uint64_t bytes);
+  uint64_t random();
+  void drop(Held& held);                          // the lock is not held
+  void unplace(uintptr_t end);
+  host::Memory pin_physical(void* address, size_t bytes, size_t whole);
+
+  void device_memory(uint64_t bus, uint8_t* at, uint64_t bytes) override;
+  void device_memory_gone(uint64_t bus, uint8_t* at, uint64_t bytes) override;
+
+  const Identity identity_;
+  const Options options_;
+  ConfigSpace config_;
+  std::array<BarMemory, 6> bars_;
+  std::array<std::vector<uint8_t>, 6> hidden_;  // what the BARs hold while they do not answer
+  std::array<uint64_t, 6> bar_placed_{};        // where the machine's firmware put them
+  std::vector<int> interrupts_;                 // by vector; -1: not connected
+  std::shared_ptr<Arena> arena_;
+  std::unique_ptr<PinnedSegments> segments_;
+  std::unique_ptr<Nic> nic_;
+
+  std::mutex held_mutex_;  // what follows; never taken with the NIC's lock held
+  std::map<uint64_t, Held> held_;
+  std::map<uintptr_t, Placed> placed_;  // by the end of the allocation
+  uint64_t next_handle_ = 1;
+  uint64_t next_iova_;
+  uint64_t pinned_bytes_ = 0;
+  uint64_t random_;
+
+  std::atomic<bool> visible_{true};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> gone_{false};  // released
+};
+
+}  // namespace userdma::soft
