@@ -4,6 +4,7 @@
 // this interface knows which one it has.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -80,6 +81,11 @@ class Function {
   virtual void release() = 0;       // reset, bus mastering off, everything unmapped and freed; idempotent
 
   virtual Idle idle() { return {}; }
+
+  // Kept by who lends the function's memory out: `views` counts buffers of it that others hold, and release must
+  // not run while there is one; `released` is set before release runs.
+  std::atomic<int> views{0};
+  std::atomic<bool> released{false};
 };
 
 }  // namespace userdma::host

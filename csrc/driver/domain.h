@@ -1,0 +1,104 @@
+// What the regions, the event ring and the queue pairs of one NIC share, and the identity they are compared by.
+//
+// Threads: the calls of one domain, its queue pairs and event ring come one at a time (from Python: under the GIL).
+// Only what a waiting thread looks at meanwhile is atomic, and says so. A store to a doorbell or an idle hook of a
+// soft function may let another call in; every call has its state in order before it does either.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+
+#include "host/function.h"
+
+namespace userdma::driver {
+
+// Lets threads look at memory that another thread is about to free: look only between a true enter() and leave();
+// after close() returned, nobody looks and nobody will.
+class Gate {
+ public:
+  bool enter() {
+    inside_.fetch_add(1);
+    if (!closed_.load()) [[likely]]
+      return true;
+    leave();
+    return false;
+  }
+  void leave() { inside_.fetch_sub(1); }
+
+  void shut() { closed_.store(true); }
+  void drain() const {
+    while (inside_.load() != 0) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<int> inside_{0};
+  std::atomic<bool> closed_{false};
+};
+
+// A queue pair or an event ring, as its domain sees it.
+class Member {
+ public:
+  virtual void machine_failed(const std::string& why) = 0;  // every entry without a completion fails with `why`
+  virtual void retire(const std::string& why) = 0;          // its memory and registers are not touched again
+  virtual void drain() = 0;                                 // waits for threads that look at them right now
+
+ protected:
+  ~Member() = default;
+};
+
+class Domain {
+ public:
+  explicit Domain(std::shared_ptr<host::Function> function)
+      : function_(std::move(function)), idle_(function_->idle()) {}
+  Domain(const Domain&) = delete;
+  Domain& operator=(const Domain&) = delete;
+
+  const std::shared_ptr<host::Function>& function() const { return function_; }
+  host::Idle idle() const { return idle_; }
+  const std::string& failure() const { return failure_; }
+  bool closed() const { return closed_; }
+  int views = 0;  // buffers of its regions that Python holds
+
+  void add(Member* member) { members_.insert(member); }
+  void remove(Member* member) { members_.erase(member); }
+
+  // The first failure stays.
+  void fail(const std::string& why) {
+    if (!failure_.empty()) return;
+    failure_ = why;
+    failed_.store(true, std::memory_order_relaxed);
+    for (Member* member : members_) member->machine_failed(why);
+  }
+
+  // Whether the machine works.
+  bool check() {
+    if (!failed_.load(std::memory_order_relaxed) && function_->failed())
+      fail("the function " + function_->name() + " left the bus: its reads are all ones");
+    return failure_.empty();
+  }
+
+  // For a waiting thread: whether check() has something to do.
+  bool attention() const { return !failed_.load(std::memory_order_relaxed) && function_->failed(); }
+
+  // The NIC is closed: every member retires. Then drain(), where other threads may run.
+  void close(const std::string& why) {
+    closed_ = true;
+    for (Member* member : members_) member->retire(why);
+  }
+  void drain() const {
+    for (Member* member : members_) member->drain();
+  }
+
+ private:
+  std::shared_ptr<host::Function> function_;
+  host::Idle idle_;
+  std::unordered_set<Member*> members_;
+  std::string failure_;
+  std::atomic<bool> failed_{false};
+  bool closed_ = false;
+};
+
+}  // namespace userdma::driver

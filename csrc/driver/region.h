@@ -1,0 +1,25 @@
+// Registered memory of one NIC, as work queue entries name it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "driver/domain.h"
+
+namespace userdma::driver {
+
+struct Region {
+  std::shared_ptr<Domain> domain;
+  uint8_t* data = nullptr;  // where the process reads and writes it; null: it does not (pages, device)
+  uint64_t va = 0;          // what an entry says for its first byte
+  uint64_t bytes = 0;
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  bool remote = false;  // peers on other NICs may name it
+  bool retired = false;
+  int views = 0;  // buffers of it that Python holds
+
+  bool holds(uint64_t at, uint64_t n) const { return at <= bytes && n <= bytes - at; }
+};
+
+}  // namespace userdma::driver
