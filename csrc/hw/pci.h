@@ -1,7 +1,7 @@
 // PCI configuration space: what a function's driver reads and sets, and a soft function has.
 //
-// Constants name their macro in Linux's include/uapi/linux/pci_regs.h; the layout test compares. One marked "derived"
-// has no macro.
+// Constants name their macro in Linux's include/uapi/linux/pci_regs.h or include/linux/pci_ids.h; the layout test
+// compares. One marked "derived" has no macro.
 #pragma once
 
 #include <cstddef>
@@ -131,10 +131,10 @@ inline constexpr unsigned kResetMilliseconds = 100;  // derived: PCIe base speci
 
 // ---- Functions -------------------------------------------------------------------------------------------------
 
-inline constexpr uint32_t kClassEthernet = 0x020000;  // derived: pci_ids.h PCI_CLASS_NETWORK_ETHERNET << 8
+inline constexpr uint32_t kClassEthernet = 0x020000;  // PCI_CLASS_NETWORK_ETHERNET << 8
 
-// Broadcom Thor2: pci_ids.h PCI_VENDOR_ID_BROADCOM; bnxt.c's table of devices and qplib_res.h CHIP_NUM_57608.
-inline constexpr uint16_t kVendorBroadcom = 0x14e4;  // derived: pci_ids.h
-inline constexpr uint16_t kDeviceThor2 = 0x1760;     // derived: bnxt.c
+// Broadcom Thor2 (BCM57608): the device id is the chip's number in bnxt_re's qplib_res.h.
+inline constexpr uint16_t kVendorBroadcom = 0x14e4;  // PCI_VENDOR_ID_BROADCOM
+inline constexpr uint16_t kDeviceThor2 = 0x1760;     // CHIP_NUM_57608
 
 }  // namespace userdma::hw::pci

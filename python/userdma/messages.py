@@ -31,7 +31,7 @@ class Part:
         self.field = field
         self.name = name
         self.mask = mask
-        self.shift = (mask & -mask).bit_length() - 1
+        self.shift = max((mask & -mask).bit_length() - 1, 0)
 
     @property
     def limit(self) -> int:
@@ -59,7 +59,7 @@ class Field:
         taken = 0
         for part in self.parts:
             ones = part.limit
-            if ones & (ones + 1) or not ones or part.mask & taken or part.mask >> (8 * width):
+            if ones <= 0 or ones & (ones + 1) or part.mask & taken or part.mask >> (8 * width):
                 raise ValueError(f"field {name}: part {part.name} cannot have the mask {part.mask:#x}")
             taken |= part.mask
 
@@ -75,7 +75,8 @@ class Field:
 
 
 class Message:
-    """A message: its name and size in bytes, its fields, and what fields are when a packer does not name them."""
+    """A message: its name and size in bytes, its fields (by offset), and what fields are where a packer does not name
+    them."""
 
     __slots__ = ("_blank", "_parts", "defaults", "fields", "name", "size")
 
@@ -85,7 +86,7 @@ class Message:
         table: dict[str, Field] = {}
         parts: dict[str, Part] = {}
         owner = bytearray(size)
-        for field in fields:
+        for field in sorted(fields, key=lambda field: field.offset):
             if field.offset + field.size > size:
                 raise ValueError(f"{name}: {field.name} ends past the {size} bytes of the message")
             if any(owner[field.offset : field.offset + field.size]):
