@@ -30,6 +30,7 @@ class Check:
     what: str
     ours: int
     theirs: str
+    grows: bool = False  # later kernels may have more: a message that got longer, and its last byte
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def compare(headers: tuple[Headers, ...], checks: list[Check]) -> None:
         wrong = [
             f"{check.what} is {check.ours:#x}, but {check.theirs} is {value:#x}"
             for check, value in zip(checks, values, strict=True)
-            if check.ours != value
+            if not (check.ours == value or (check.grows and kernel.kernel != REFERENCE and value > check.ours))
         ]
         assert not wrong, f"Linux {kernel}:\n" + "\n".join(wrong)
 
@@ -79,12 +80,12 @@ def test_messages_have_the_headers_layout(headers: tuple[Headers, ...], module: 
     checks = []
     for message in messages(module):
         struct = f"struct {message.name}"
-        checks.append(Check(f"{message.name}: its size", message.size, f"sizeof({struct})"))
+        checks.append(Check(f"{message.name}: its size", message.size, f"sizeof({struct})", grows=True))
         for field in message.fields.values():
             member = f"{struct}::{field.name}".removeprefix("struct ")
             name = f"{message.name}.{field.name}"
             checks += [
-                Check(f"{name}: its offset", field.offset, f"offsetof({struct}, {field.name})"),
+                Check(f"{name}: its offset", field.offset, f"offsetof({struct}, {field.name})", field.name == "valid"),
                 Check(f"{name}: its bytes", field.size, f"sizeof({member})"),
                 Check(f"{name}: its items", field.count, f"std::extent_v<decltype({member})>"),
             ]
