@@ -162,6 +162,7 @@ def _fetch() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run("apt-get", "download", "-qq", PACKAGE, folder=Path(folder))
         package = next(Path(folder).glob("*.deb"))
+        CACHE.mkdir(parents=True, exist_ok=True)
         run("dpkg-deb", "-x", str(package), str(CACHE / "package"))
 
 
