@@ -21,6 +21,8 @@ from headers import TREE, Headers, kernels
 from userdma.bnxt import hwrm, rcfw
 from userdma.messages import Message
 
+pytestmark = pytest.mark.installed  # runs the compiler
+
 CSRC = TREE / "csrc"
 REFERENCE = "6.12"  # the kernel whose headers the tables follow to the last field
 
@@ -258,6 +260,41 @@ def test_structs_of_the_cpp_layouts(headers: tuple[Headers, ...]) -> None:
 def test_structs_of_the_cpp_layouts_leave_no_member_out(headers: tuple[Headers, ...]) -> None:
     for ours, theirs, members in Layouts("hw/bnxt.h").structs:
         assert members == headers[0].structs[theirs], ours
+
+
+def test_functions_of_the_cpp_layouts(headers: tuple[Headers, ...]) -> None:
+    """As qplib_res.h's BNXT_QPLIB_INIT_DBHDR and qplib_fp.h's bnxt_re_update_msn_tbl put them together."""
+    space = "userdma::hw::bnxt::"
+    pairs = []
+    for xid, kind, macro, index, epoch, toggle in [
+        (0, "kSq", "SQ", 0, 0, 0),
+        (0xFFFFF, "kRq", "RQ", 0xFFFFFF, 1, 0),
+        (0x12345, "kCq", "CQ", 4095, 0, 0),
+        (7, "kCqArmAll", "CQ_ARMALL", 1, 1, 3),
+        (9, "kNqArm", "NQ_ARM", 255, 1, 0),
+    ]:
+        value = f"{space}doorbell({xid}, {space}doorbell_type::{kind}, {index}, {epoch}, {toggle})"
+        high = f"({xid}u & DBC_DBC_XID_MASK) | DBC_DBC_PATH_ROCE | DBC_DBC_TYPE_{macro} | BNXT_QPLIB_DBR_VALID"
+        low = f"{index}u | {epoch}u << BNXT_QPLIB_DBR_EPOCH_SHIFT | {toggle}u << BNXT_QPLIB_DBR_TOGGLE_SHIFT"
+        pairs += [
+            (value, f"(u64)({high}) << 32 | ({low})"),
+            (f"{space}doorbell_kind({value})", f"{space}doorbell_type::{kind}"),
+            (f"{space}doorbell_xid({value})", f"{xid}"),
+            (f"{space}doorbell_index({value})", f"{index}"),
+            (f"{space}doorbell_epoch({value})", f"{epoch}"),
+            (f"{space}doorbell_toggle({value})", f"{toggle}"),
+        ]
+    for start, following, psn in [(0, 1, 0), (4095, 0, 0xFFFFFF), (0xFFFF, 0x123456, 0x123455)]:
+        pairs.append(
+            (
+                f"{space}msn_search({start}, {following}, {psn})",
+                f"(u64){start} << SQ_MSN_SEARCH_START_IDX_SFT | (u64){following} << SQ_MSN_SEARCH_NEXT_PSN_SFT | {psn}",
+            )
+        )
+    pairs.append(
+        (f"{space}cqe_kind(CQ_TERMINAL_CQE_TYPE_TERMINAL | CQ_TERMINAL_TOGGLE)", f"{space}cqe_type::kTerminal")
+    )
+    compare_cpp(headers, "hw/bnxt.h", pairs)
 
 
 def test_few_constants_of_the_cpp_layouts_are_not_compared() -> None:
