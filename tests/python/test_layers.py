@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sources
+
 TREE = Path(__file__).resolve().parents[2]
 CSRC = TREE / "csrc"
 PACKAGE = TREE / "python" / "userdma"

@@ -21,7 +21,7 @@ from headers import TREE, Headers, kernels
 from userdma.bnxt import hwrm, rcfw
 from userdma.messages import Message
 
-pytestmark = pytest.mark.installed  # runs the compiler
+pytestmark = [pytest.mark.sources, pytest.mark.no_sanitizer]  # reads csrc, runs the compiler
 
 CSRC = TREE / "csrc"
 REFERENCE = "6.12"  # the kernel whose headers the tables follow to the last field
