@@ -83,7 +83,8 @@ class Domain {
   // For a waiting thread: whether check() has something to do.
   bool attention() const { return !failed_.load(std::memory_order_relaxed) && function_->failed(); }
 
-  // The NIC is closed: every member retires. Then drain(), where other threads may run.
+  // The NIC is closed: every member retires. Then drain(), where other threads may run. (In the child of a fork there
+  // are none, and those that looked when it forked never leave.)
   void close(const std::string& why) {
     closed_ = true;
     for (Member* member : members_) member->retire(why);

@@ -596,7 +596,8 @@ void bind_driver(py::module_& m) {
       .def_property_readonly("views", [](const Domain& self) { return self.views; })
       .def("fail", &Domain::fail, py::arg("why"))
       .def("check", &Domain::check)
-      .def("close", [](Domain& self) { close(self, "closed with its NIC"); });
+      .def("close", [](Domain& self) { close(self, "closed with its NIC"); })
+      .def("abandon", [](Domain& self) { self.close("its parent's: this is the child of a fork"); });
 
   py::class_<Region> region(m, "Region", "Registered memory of one NIC.", py::custom_type_setup(setup_region));
   region

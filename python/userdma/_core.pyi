@@ -171,6 +171,8 @@ class Domain:
 
         Waits for threads that look at that memory right now. ``BufferError`` while a buffer of a region is alive.
         """
+    def abandon(self) -> None:
+        """``close`` in the child of a fork: waits for nothing, as those threads are not here."""
 
 class Region:
     """Registered memory of one NIC; the base of ``userdma.Region``.

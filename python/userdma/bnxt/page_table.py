@@ -1,0 +1,75 @@
+"""Page tables (PBL) of 0, 1 or 2 levels: how the chip finds memory that is not one page.
+
+Entries are roce_hsi.h's ptu_pte and ptu_pde: a page's address and these bits. The last two entries of a queue's table
+are marked, as the chip wraps there.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from userdma.bnxt.ledger import Ledger
+
+_VALID = 0x1
+_LAST = 0x2
+_NEXT_TO_LAST = 0x4
+
+PAGE_SHIFT = 12
+PAGE = 1 << PAGE_SHIFT
+_ENTRIES = PAGE // 8
+MOST_PAGES = _ENTRIES * _ENTRIES
+
+
+@dataclass(frozen=True)
+class PageTable:
+    level: int  # of tables above the memory; 0: `address` is the memory's only page
+    address: int
+
+
+def build(ledger: Ledger, pages: list[int], *, queue: bool = False) -> PageTable:
+    """A table of these pages' bus addresses, in memory that the ledger holds."""
+    if len(pages) == 1:
+        return PageTable(0, pages[0])
+    if len(pages) > MOST_PAGES:
+        raise ValueError(f"{len(pages)} pages do not fit in a table of two levels")
+    entries = [page | _VALID for page in pages]
+    if queue:
+        entries[-1] |= _LAST
+        entries[-2] |= _NEXT_TO_LAST
+    tables = -(-len(entries) // _ENTRIES)
+    memory = ledger.alloc((tables + (tables > 1)) * PAGE)
+    where = memory.pages(PAGE_SHIFT)
+    with memoryview(memory).cast("B") as view:
+        struct.pack_into(f"<{len(entries)}Q", view, 0, *entries)
+        if tables == 1:
+            return PageTable(1, where[0])
+        struct.pack_into(f"<{tables}Q", view, tables * PAGE, *(table | _VALID for table in where[:tables]))
+    return PageTable(2, where[tables])
+
+
+def best_shift(runs: list[tuple[int, int]]) -> int:
+    """The largest page (log2, 4 KiB to 1 GiB) that every run starts on, and every run but the last ends on.
+
+    The last page may reach past the memory's end, which a region's size holds the chip to. Where that makes more pages
+    than a table holds, and the memory is one run, the first page may also start before the memory: the address of a
+    region's first byte counts from the beginning of its first page.
+    """
+    bits = runs[0][0]
+    for i, (address, size) in enumerate(runs):
+        bits |= address
+        if i + 1 < len(runs):
+            bits |= size
+    total = sum(size for _, size in runs)
+    # A page larger than the memory has no use.
+    largest = max(PAGE_SHIFT, min(30, (total - 1).bit_length()))
+    shift = min(largest, (bits & -bits).bit_length() - 1) if bits else largest
+    while len(runs) == 1 and shift < 30 and len(split(runs, shift)) > MOST_PAGES:
+        shift += 1
+    return shift
+
+
+def split(runs: list[tuple[int, int]], shift: int) -> list[int]:
+    """Bus addresses of the pages that hold these runs."""
+    page = 1 << shift
+    return [at for address, size in runs for at in range(address & -page, address + size, page)]

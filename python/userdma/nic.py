@@ -1,0 +1,284 @@
+"""A NIC that this process drives, and what a NIC family's driver must bring for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from userdma import _core
+from userdma.errors import Error
+from userdma.types import Access, Endpoint
+
+
+class Registration(Protocol):
+    """Memory that is registered with a NIC: what `Region` needs to know of it."""
+
+    va: int  #: what this NIC's own entries call its first byte
+    key: int  #: the key of this NIC's own entries
+    remote_va: int  #: what peers call its first byte
+    remote_key: int  #: the key for peers; nobody gets it unless the region has remote rights
+
+
+class Pair(Protocol):
+    """A queue pair that the firmware made: what `Qp` needs to know of it."""
+
+    rings: _core.BnxtRings
+    number: int
+    psn: int
+
+
+class Device(ABC):
+    """A NIC family's driver of one NIC: firmware commands, and what they made. `Nic`, `Region` and `Qp` drive it.
+
+    `orphans` collects what a program dropped without giving it back (`Region`, `Qp` that were garbage collected). A
+    collector may run in the middle of a command, so they wait there for the next control call.
+    """
+
+    family: str
+    function: _core.Function
+    domain: _core.Domain
+    mac: bytes
+    gid: bytes
+    mtu: int
+    firmware_version: str
+    limits: Mapping[str, int]
+
+    #: Buffers of the function's memory that the driver itself holds.
+    own_views = 0
+
+    def __init__(self) -> None:
+        self.orphans: deque[Any] = deque()
+        self.regions: weakref.WeakSet[_core.Region] = weakref.WeakSet()
+        self.pairs: weakref.WeakSet[_core.Qp] = weakref.WeakSet()
+        self.process = os.getpid()
+        self.closed = ""  #: why the NIC takes no calls any more
+        self.released = False  #: its function is given back
+
+    @abstractmethod
+    def most_entries(self) -> int:
+        """How many entries a ring can have room for."""
+
+    @abstractmethod
+    def make_pair(self, send: int, receive: int) -> Any:
+        """Rings for that many entries, and a queue pair in the state INIT. A refused one leaves nothing behind."""
+
+    @abstractmethod
+    def connect(self, pair: Any, peer: Endpoint, mtu: int, local: bool, remote: Access) -> None:
+        """Take the pair to RTS. May be called again after it failed."""
+
+    @abstractmethod
+    def destroy_pair(self, pair: Any) -> None:
+        """Destroy the pair and free its rings; what could not be given back stays until `close`."""
+
+    @abstractmethod
+    def allocate(self, n: int, remote: Access) -> tuple[Any, _core.Memory]:
+        """Register `n` bytes of new memory."""
+
+    @abstractmethod
+    def pin(self, address: int, n: int, remote: Access) -> Any:
+        """Register `n` bytes of the process's memory."""
+
+    @abstractmethod
+    def device_memory(self, runs: list[tuple[int, int]], remote: Access) -> Any:
+        """Register another device's memory."""
+
+    @abstractmethod
+    def deregister(self, registration: Any) -> None:
+        """Deregister and free; what could not be given back stays until `close`."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Give everything back, pairs and regions first, and release the function. Called again where it was ended."""
+
+    @abstractmethod
+    def _refuse(self, why: str) -> None:
+        """Send the firmware nothing from here on."""
+
+    def close(self) -> None:
+        """Close the NIC. A second time does nothing; `BufferError` while a buffer of its memory is alive."""
+        if self.released or self.process != os.getpid():
+            return
+        if not self.closed:
+            views = self.function.views - self.own_views
+            if views > 0:
+                raise BufferError(
+                    f"{self.function.name} cannot be closed: {views} memoryviews or arrays of its memory are alive"
+                )
+            self.closed = "is closed"
+        for pair in list(self.pairs):
+            pair.retire("of a NIC that is closed")
+        for region in list(self.regions):
+            region.retire()
+        self._close()
+        self.released = True
+
+    def forked(self) -> None:
+        """This is the child of a fork: refuse everything, and touch nothing."""
+        if self.released:
+            return
+        self.closed = "belongs to the process that opened it, of which this is a fork"
+        self._refuse(self.closed)
+        self.domain.abandon()
+        # Nothing here may run the end of the parent's function, nor stop threads that are not here: keep it for good.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.function))
+
+    def halt(self) -> None:
+        """The process ends with the NIC open: it must not write memory that will be another's."""
+        with suppress(Error):
+            self.function.reset()
+
+    def idle(self) -> bool:
+        """Whether no entry of any of its queue pairs is under way."""
+        return all(getattr(pair, "idle", True) for pair in list(self.pairs))
+
+    def counters(self) -> dict[str, int]:
+        """The NIC's own counters, by name."""
+        return {}
+
+
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+_devices_lock = threading.Lock()
+
+
+def _in_child() -> None:
+    global _devices_lock
+    _devices_lock = threading.Lock()  # the old one may have been held by a thread that is not here
+    for device in list(_devices):
+        device.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class Nic:
+    """A NIC that `userdma.open` opened. A context manager: its end closes it.
+
+    Regions and queue pairs hold their NIC. A NIC that nothing holds any more is closed, as are all at the end of the
+    interpreter. A child of a fork cannot use its parent's NICs: there every call is an error that says so.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        with _devices_lock:
+            _devices.add(device)
+        self._finalizer = weakref.finalize(self, _finish, device)
+
+    @property
+    def name(self) -> str:
+        """The PCI function's name, such as "0000:17:00.0" or "soft:bnxt#1"."""
+        return self._device.function.name
+
+    @property
+    def family(self) -> str:
+        """The driver's name for the NIC's kind, such as "bnxt"."""
+        return self._device.family
+
+    @property
+    def mac(self) -> bytes:
+        """Its MAC address, 6 bytes."""
+        return self._device.mac
+
+    @property
+    def gid(self) -> bytes:
+        """Its RoCEv2 GID, 16 bytes: IPv4-mapped, made of its MAC address."""
+        return self._device.gid
+
+    @property
+    def mtu(self) -> int:
+        """The largest RoCE MTU that its port takes, in bytes."""
+        return self._device.mtu
+
+    @property
+    def firmware(self) -> str:
+        """The firmware's version."""
+        return self._device.firmware_version
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """How much of what the firmware says it has."""
+        return self._device.limits
+
+    @property
+    def function(self) -> _core.Function:
+        """Its PCI function."""
+        return self._device.function
+
+    @property
+    def machine(self) -> _core.Machine:
+        """The machine that it is in."""
+        return self._device.function.machine
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The NIC's own counters, by name."""
+        self._usable()
+        return self._device.counters()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._device.closed)
+
+    def close(self) -> None:
+        """Give the NIC back: its queue pairs and regions first, then what made it work, then its function.
+
+        Never fails for a firmware that refuses or stopped: the function's reset ends what they kept. A second time
+        does nothing. `BufferError` while a memoryview or array of one of its regions is alive; nothing is closed then.
+        """
+        self._device.close()
+        if self._device.released:
+            self._finalizer.detach()
+
+    def __enter__(self) -> Nic:
+        self._usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except BufferError:
+            if kind is None:  # else the traceback itself may hold the buffer, and hides nothing by it
+                raise
+
+    def _usable(self) -> Device:
+        """The device, or why there is none to be had."""
+        device = self._device
+        if device.closed:
+            if device.process != os.getpid():
+                raise Error(f"{self.name}: {device.closed}")
+            raise ValueError(f"{self.name} {device.closed}")
+        return device
+
+    def __repr__(self) -> str:
+        state = " (closed)" if self._device.closed else ""
+        return f"<userdma.Nic {self.name} {self.mac.hex(':')}{state}>"
+
+
+def _finish(device: Device) -> None:
+    """Nothing holds the NIC any more, or the interpreter ends."""
+    try:
+        device.close()
+    except BufferError:  # a buffer outlives it: only at the interpreter's end, which frees the memory with it
+        device.halt()
+
+
+def check_nic(nic: object) -> Nic:
+    if not isinstance(nic, Nic):
+        raise TypeError(f"a userdma.Nic wanted, not {type(nic).__name__}")
+    return nic
+
+
+def check_access(remote: object) -> Access:
+    """The rights, or ValueError for a number that is none."""
+    if not isinstance(remote, int) or isinstance(remote, bool) or remote & ~7 or remote < 0:
+        raise ValueError(f"remote must be userdma.Access flags, not {remote!r}")
+    return Access(remote)

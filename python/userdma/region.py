@@ -1,0 +1,231 @@
+"""Memory regions: memory that a NIC writes and reads."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from userdma import _core
+from userdma.errors import DmaMemoryError, Error
+from userdma.nic import Device, Nic, Registration, check_access, check_nic
+from userdma.types import Access, RemoteMemory
+
+_PAGE = 4096  # what the runs of another device's memory are multiples of
+_MOST = 1 << 48  # bytes; no machine has more, and a NIC's page tables hold far less
+
+
+class Region(_core.Region):
+    """Memory that the NIC writes and reads: made by `host`, `pages` or `device`.
+
+    It is local to its NIC. A peer's sends write it only through a receive that this process posted, and only queue
+    pairs connected to queue pairs of its own NIC read it (`Qp.read`), unless it was made with `remote` rights: then a
+    peer that was given `remote()` has those too, through a queue pair connected with them.
+
+    The NIC writes a region in the order of the entries that write it, and the bytes of a receive or a read are there
+    once `Qp.poll` or `Qp.wait` has taken its completion.
+
+    A key alone opens nothing: each registration starts at a random virtual address, and the one that this NIC's own
+    entries use is given out only if peers may read the region. So a peer reaches the memory that it was given, and
+    cannot guess its way to another.
+
+    A context manager: its end deregisters it. A region that is dropped without that is deregistered once its NIC has
+    no entry under way.
+    """
+
+    _nic: Nic
+    _device: Device
+    _registration: Any
+    _remote: Access
+    _lost: str
+    _holds: object  # a buffer that the region is over
+
+    def __init__(self) -> None:
+        raise TypeError("regions are made by Region.host, Region.pages and Region.device")
+
+    @classmethod
+    def host(cls, nic: Nic, n: int, remote: Access = Access.NONE) -> Region:
+        """New, zeroed memory of `n` bytes, rounded up to the machine's page, which `read` and `write` reach."""
+        check_nic(nic)
+        n = _positive("n", n)
+        remote = check_access(remote)
+        device = nic._usable()
+        _possible(nic, n)
+        page = device.function.page
+        n = (n + page - 1) // page * page
+        registration, memory = device.allocate(n, remote)
+        return cls._make(nic, registration, memory.address, n, remote, None)
+
+    @classmethod
+    def pages(cls, nic: Nic, address: Any, n: int | None = None, remote: Access = Access.NONE) -> Region:
+        """The `n` bytes at `address` of the process, which start on a page, pinned until the region is deregistered.
+
+        A writable, contiguous buffer (a NumPy array, an `mmap`, a bytearray that starts on a page) can stand for its
+        address, and for its size if `n` is left out. The region then holds it. The NIC reaches the pages that held
+        the bytes when this ran, whatever the process maps there later.
+
+        A NIC that is not behind an IOMMU takes only memory that `Function.alloc_dma` gave.
+        """
+        check_nic(nic)
+        holds = None
+        if not isinstance(address, int):
+            holds, address, size = _buffer(address)
+            n = size if n is None else n
+            if _positive("n", n) > size:
+                raise ValueError(f"n is {n}, but the buffer has {size} bytes")
+        elif n is None:
+            raise ValueError("n is missing: an address has no size")
+        n = _positive("n", n)
+        page = nic.machine.page
+        if address % page or not 0 <= address < 1 << 64 or address + n > 1 << 64:
+            raise ValueError(f"address {address:#x} is not on a page of the machine ({page} bytes)")
+        remote = check_access(remote)
+        device = nic._usable()
+        _possible(nic, n)
+        registration = device.pin(address, n, remote)
+        return cls._make(nic, registration, 0, n, remote, holds)
+
+    @classmethod
+    def device(cls, nic: Nic, runs: Iterable[tuple[int, int]], remote: Access = Access.NONE) -> Region:
+        """Another device's memory, such as a GPU's behind its BAR: (bus address, bytes) pairs, in order.
+
+        It must stay where it is until the region is deregistered. A NIC behind an IOMMU reaches no such memory.
+        """
+        check_nic(nic)
+        pairs = [(operator.index(address), operator.index(size)) for address, size in runs]
+        if not pairs:
+            raise ValueError("runs is empty")
+        for address, size in pairs:
+            if address < 0:
+                raise ValueError(f"a run's address is negative: {address}")
+            if size <= 0:
+                raise ValueError(f"a run's size is not positive: {size}")
+            if address % _PAGE or size % _PAGE:
+                raise ValueError(f"a run is not whole pages of {_PAGE} bytes: address {address:#x}, {size} bytes")
+            if address + size > 1 << 64:
+                raise ValueError(f"a run ends past the last bus address: {address:#x}, {size} bytes")
+        n = _positive("the runs' size", sum(size for _, size in pairs))
+        remote = check_access(remote)
+        registration = nic._usable().device_memory(pairs, remote)
+        return cls._make(nic, registration, 0, n, remote, None)
+
+    @classmethod
+    def dmabuf(cls, nic: Nic, fd: int, at: int, n: int, remote: Access = Access.NONE) -> Region:
+        """A range of a dma-buf, where the kernel owns the NIC."""
+        check_nic(nic)
+        _positive("n", n)
+        check_access(remote)
+        if operator.index(at) < 0 or operator.index(fd) < 0:
+            raise ValueError(f"fd {fd} and at {at} must not be negative")
+        nic._usable()
+        raise Error(f"{nic.name} is this process's, and a dma-buf only the kernel can map: use Region.device")
+
+    @classmethod
+    def _make(cls, nic: Nic, registration: Registration, address: int, n: int, remote: Access, holds: object) -> Region:
+        device = nic._device
+        region = cls.__new__(cls)
+        _core.Region.__init__(
+            region,
+            device.domain,
+            address=address,
+            va=registration.va,
+            bytes=n,
+            lkey=registration.key,
+            rkey=registration.key,
+            remote=bool(remote),
+        )
+        region._nic = nic
+        region._device = device
+        region._remote = remote
+        region._lost = ""
+        region._holds = holds
+        region._registration = registration
+        device.regions.add(region)
+        return region
+
+    @property
+    def nic(self) -> Nic:
+        return self._nic
+
+    def remote(self, at: int = 0) -> RemoteMemory:
+        """What a peer needs to reach the bytes from `at` on. ValueError if the region has no remote rights."""
+        if not self.alive:
+            raise ValueError("the region is deregistered, or its NIC is closed")
+        if not self._remote:
+            raise ValueError("the region is local: it was made without remote rights")
+        at = operator.index(at)
+        if not 0 <= at <= len(self):
+            raise ValueError(f"offset {at} does not lie in the region's {len(self)} bytes")
+        registration = self._registration
+        return RemoteMemory(registration.remote_va + at, registration.remote_key, len(self) - at)
+
+    def deregister(self) -> None:
+        """Deregister the region, and free or unpin its memory: the NIC reads and writes it no more.
+
+        `Error` if the firmware refuses, and then at every further call, as after one that an exception ended: the NIC
+        may still reach the memory, which stays until its close. A second time does nothing. `BufferError` while a
+        memoryview or array of the region is alive.
+        """
+        if self._lost:
+            raise Error(f"the region counts as deregistered, and its memory stays until its NIC closes: {self._lost}")
+        device = self._device
+        if device.closed or not self.alive:
+            return
+        self.retire()
+        registration, self._registration = self._registration, None
+        registration.holds = self._holds  # the NIC's if this fails
+        self._lost = "an exception ended an earlier deregister"  # true until the next line says otherwise
+        try:
+            device.deregister(registration)
+        except Error as error:
+            self._lost = str(error)
+            raise
+        self._lost = ""
+        self._holds = None
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._lost:
+            self.deregister()
+
+    def __del__(self) -> None:
+        registration = self.__dict__.get("_registration")
+        if registration is not None:
+            registration.holds = self.__dict__.get("_holds")
+            self._device.orphans.append(registration)
+
+    def __repr__(self) -> str:
+        state = "" if self.alive else " (deregistered)"
+        return f"<userdma.Region of {len(self)} bytes of {self._nic.name}{state}>"
+
+
+def _positive(what: str, n: object) -> int:
+    n = operator.index(n)  # type: ignore[arg-type]
+    if n <= 0:
+        raise ValueError(f"{what} must be positive, not {n}")
+    return n
+
+
+def _possible(nic: Nic, n: int) -> None:
+    if n > _MOST:
+        raise DmaMemoryError(f"{nic.name} has no memory of {n} bytes: no machine has")
+
+
+def _buffer(thing: Any) -> tuple[object, int, int]:
+    """What holds a buffer in place, its address and its bytes."""
+    try:
+        size = memoryview(thing).nbytes
+        if not size:
+            raise ValueError("the buffer is empty")
+        holds = (ctypes.c_char * size).from_buffer(thing)
+    except (TypeError, BufferError) as error:
+        raise TypeError(
+            f"an address or a writable, contiguous buffer wanted, not {type(thing).__name__}: {error}"
+        ) from None
+    return holds, ctypes.addressof(holds), size
