@@ -9,7 +9,7 @@ PYTEST ?=
 bin = $(VENV)/bin
 
 SYSTEM = g++ cmake ninja-build make python3-venv python3-dev doctest-dev libibverbs-dev linux-source-6.12 xz-utils
-SYSTEM_BENCH = valgrind ucx-utils mpich libmpich-dev
+SYSTEM_BENCH = valgrind ucx-utils mpich
 TOOLS = "scikit-build-core>=0.10" "pybind11>=2.13" ruff==0.17.6 mypy==2.4.1 clang-format==19.1.7 \
         hypothesis numpy "pytest>=8" pytest-timeout scapy
 CXX_FILES = $(wildcard csrc/*/*.h csrc/*/*.cc csrc/*/*/*.h csrc/*/*/*.cc csrc/*/*/*/*.h csrc/*/*/*/*.cc \
@@ -71,7 +71,7 @@ tsan: setup
 
 bench: install
 	@$(MAKE) --no-print-directory system SYSTEM="$(SYSTEM) $(SYSTEM_BENCH)"
-	$(pip) install mpi4py --no-binary mpi4py
+	$(pip) install mpi4py
 	$(configure) -DCMAKE_BUILD_TYPE=RelWithDebInfo -S . -B $(BUILD)/bench -DUSERDMA_BENCH=ON
 	cmake --build $(BUILD)/bench -j $(JOBS)
 	PYTHONPATH=$(BUILD)/bench/python:$(BUILD)/bench/bench $(bin)/python bench/run.py --build $(BUILD)/bench $(BENCH)

@@ -26,11 +26,14 @@ def rows(build: Path) -> list[Row]:
 
 
 def _count(program: Path, what: str, times: int) -> int:
-    """All instructions of a run that does it `times` times: of two counts, the difference is the thing alone."""
+    """Instructions of `measured` in a run of `times`; the difference of two such runs is the thing alone."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "callgrind.out"
         run_program(
-            ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", str(program), what, str(times)]
+            [
+                *("valgrind", "-q", "--tool=callgrind", "--toggle-collect=measured"),
+                *(f"--callgrind-out-file={out}", str(program), what, str(times)),
+            ]
         )
         total = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)
         assert total

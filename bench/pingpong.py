@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 
@@ -13,32 +14,32 @@ WARM = 2000
 
 
 def python(end: End, rounds: int) -> float:
-    """Both ends are Python loops."""
+    """Both ends are Python loops. A round is timed from its send to the next one's, all its calls included."""
     qp, region = end.qp, end.region
     send, receive, poll = qp.send, qp.receive, qp.poll
     sent, received = Side.SEND, Side.RECEIVE
     clock = time.perf_counter_ns
     times = []
     receive(region, 8, 8)
+    receive(region, 8, 8)
     end.meet()
     if end.first:
         for _ in range(rounds + WARM):
-            at = clock()
+            times.append(clock())
             send(region, 0, 8)
+            receive(region, 8, 8)
             while (done := poll(received)) is None:
                 pass
-            times.append(clock() - at)
             assert done.ok
-            receive(region, 8, 8)
             while poll(sent) is None:
                 pass
-        return statistics.median(times[WARM:]) / 1e3
+        return _median(times)
     for _ in range(rounds + WARM):
         while (done := poll(received)) is None:
             pass
         assert done.ok
-        receive(region, 8, 8)
         send(region, 0, 8)
+        receive(region, 8, 8)
         while poll(sent) is None:
             pass
     return 0.0
@@ -49,9 +50,14 @@ def native(end: End, rounds: int) -> float:
     import native as loops
 
     end.qp.receive(end.region, 8, 8)
+    end.qp.receive(end.region, 8, 8)
     end.meet()
-    times: list[float] = loops.ping_pong(end.qp, end.region, end.first, rounds + WARM)
-    return statistics.median(times[WARM:]) if end.first else 0.0
+    return _median(loops.ping_pong(end.qp, end.region, end.first, rounds + WARM))
+
+
+def _median(starts: list[int]) -> float:
+    """µs from one start to the next, without the first ones."""
+    return statistics.median(b - a for a, b in itertools.pairwise(starts[WARM:])) / 1e3 if starts else 0.0
 
 
 def main() -> None:

@@ -1,0 +1,77 @@
+// What callgrind counts: `driver_instructions post|take|empty TIMES`. Only `measured` is collected.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "driver/bnxt_rings.h"
+#include "driver/qp.h"
+#include "hw/bnxt.h"
+#include "plain_function.h"
+
+using namespace userdma;
+namespace bnxt = userdma::hw::bnxt;
+
+namespace {
+
+constexpr uint32_t kEntries = 4096;
+
+// Completions of the first `n` send entries, as the NIC writes them in the ring's first pass.
+void complete(uint8_t* ring, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    bnxt::CqReq cqe{};
+    cqe.sq_cons_idx = static_cast<uint16_t>(i + 1);
+    cqe.cqe_type_toggle = static_cast<uint8_t>(bnxt::cqe_type::kReq << bnxt::kCqeTypeShift | bnxt::kCqeToggle);
+    std::memcpy(ring + i * sizeof(cqe), &cqe, sizeof(cqe));
+  }
+}
+
+void post(driver::Qp& qp, const driver::Region& region, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) qp.send(region, 64, 8);
+}
+
+}  // namespace
+
+extern "C" [[gnu::noinline]] unsigned measured(const std::string& what, driver::Qp& qp, const driver::Region& region,
+                                               uint32_t n) {
+  if (what == "post") {
+    post(qp, region, n);
+    return n;
+  }
+  unsigned found = 0;
+  driver::Completion completion;
+  for (uint32_t i = 0; i < n; ++i) found += qp.poll(driver::Side::Send, completion) == driver::Polled::Ok;
+  return found;
+}
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  const std::string what = arguments[1];
+  const auto n = static_cast<uint32_t>(std::stoul(arguments[2]));
+
+  auto function = std::make_shared<bench::PlainFunction>();
+  auto domain = std::make_shared<driver::Domain>(function);
+  host::Memory memory[4] = {function->alloc_dma(kEntries * (bnxt::kStaticWqe + 8)), function->alloc_dma(kEntries * 128),
+                            function->alloc_dma(kEntries * 64), function->alloc_dma(kEntries * 64)};
+  auto queue = [&](int i, uint32_t entries, uint32_t id) {
+    return driver::BnxtRings::Queue{memory[i].data, memory[i].size, entries, id};
+  };
+  host::Memory bytes = function->alloc_dma(4096);
+  driver::Region region{.domain = domain, .data = bytes.data, .va = bytes.runs[0].address, .bytes = 4096, .lkey = 1};
+
+  auto rings = std::make_unique<driver::BnxtRings>(domain, 5, queue(0, kEntries, 0), queue(1, kEntries, 0),
+                                                   queue(2, 2 * kEntries, 1), queue(3, 2 * kEntries, 2),
+                                                   function->map(2).doorbell(0));
+  driver::Qp qp(std::move(rings), kEntries - 1, kEntries - 1, false);
+  qp.connect(0, 4096, true);
+  if (what == "take") {
+    post(qp, region, n);
+    complete(memory[2].data, n);
+  } else if (what == "empty") {
+    post(qp, region, 1);
+  }
+  unsigned found = measured(what, qp, region, n);
+  unsigned expected = what == "empty" ? 0 : n;
+  if (found != expected) std::fprintf(stderr, "%s: %u, not %u\n", what.c_str(), found, expected);
+  return found == expected ? 0 : 1;
+}
