@@ -67,6 +67,7 @@ SoftFunction::SoftFunction(const Identity& identity, const Options& options)
 }
 
 SoftFunction::~SoftFunction() {
+  if (!nic_->owned()) nic_.release();
   for (BarMemory& bar : bars_) {
     if (bar.memory) munmap(bar.memory, bar.bytes);
   }
@@ -309,9 +310,8 @@ void SoftFunction::release() {
     // The parent's: its memory, threads and place on the wire stay as they are, here too.
     new std::map<uint64_t, Held>(std::move(held_));
     new std::map<uintptr_t, Placed>(std::move(placed_));
-    new std::shared_ptr<Arena>(std::move(arena_));
+    new std::shared_ptr<Arena>(arena_);
     segments_.release();
-    nic_.release();
     return;
   }
   {

@@ -85,6 +85,8 @@ class SoftFunction : public host::Function, private Machine::Reacher {
   // Signals a vector, as the MSI-X table allows. The lock is held.
   void raise(unsigned vector);
   const ConfigSpace& config_space() const { return config_; }  // the lock is held
+  // False once released, or in a forked child: there is no NIC to work with.
+  bool owned() const { return !gone_.load(std::memory_order_acquire) && nic_->owned(); }
 
  protected:
   // A driver stored to a register, or is about to load one. The lock is not held.
