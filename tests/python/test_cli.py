@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+
 from userdma.cli import demo as demo_module
 from userdma.cli import main
-from userdma.cli.devices import pci_devices, rdma_devices
+from userdma.cli.devices import find
 
 USERDMA = [sys.executable, "-m", "userdma.cli"]
 
@@ -199,12 +200,12 @@ def fake_function(root: Path, name: str, vendor: int, device: int, driver: str |
 def test_devices_says_what_to_change_for_a_function_that_the_kernel_has(tmp_path: Path) -> None:
     fake_function(tmp_path, "0000:17:00.0", 0x14E4, 0x1760, "bnxt_en", 7)
     fake_function(tmp_path, "0000:18:00.0", 0x8086, 0x1521, "igb", 8)
-    found = pci_devices(tmp_path / "sys", tmp_path / "dev")
+    found = [d for d in find(str(tmp_path / "sys"), str(tmp_path / "dev")) if d.kind == "pci"]
     assert [d.name for d in found] == ["0000:17:00.0"]
     assert not found[0].opens
-    assert "bnxt_en" in found[0].change[0]
-    assert "driverctl" in found[0].change[0]
-    assert "vfio-pci" in found[0].change[0]
+    assert "bnxt_en" in found[0].change
+    assert "driverctl" in found[0].change
+    assert "vfio-pci" in found[0].change
 
 
 def test_devices_points_from_an_rdma_device_to_its_function(tmp_path: Path) -> None:
@@ -212,9 +213,9 @@ def test_devices_points_from_an_rdma_device_to_its_function(tmp_path: Path) -> N
     rdma = tmp_path / "sys/class/infiniband/bnxt_re0"
     rdma.mkdir(parents=True)
     (rdma / "device").symlink_to(folder)
-    (found,) = rdma_devices(tmp_path / "sys")
+    (found,) = (d for d in find(str(tmp_path / "sys"), str(tmp_path / "dev")) if d.kind == "rdma")
     assert (found.name, found.opens) == ("bnxt_re0", False)
-    assert "0000:17:00.0" in found.change[0]
+    assert "0000:17:00.0" in found.change
 
 
 def test_info_shows_an_open_nic() -> None:

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 import userdma
-from userdma.cli.devices import SOFT, is_pci_name, rdma_devices
 
 
 def describe(nic: userdma.Nic) -> dict[str, Any]:
@@ -35,13 +34,13 @@ def describe(nic: userdma.Nic) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def info(name: str, as_json: bool) -> None:
     """Open the NIC NAME (as userdma devices lists them), and show its addresses, firmware and limits."""
-    if name not in SOFT and not is_pci_name(name) and name not in [d.name for d in rdma_devices()]:
-        raise click.BadParameter(f"no NIC is named {name!r}; userdma devices lists what is here", param_hint="NAME")
     try:
         with userdma.open(name) as nic:
             facts = describe(nic)
-    except (userdma.Error, ValueError) as e:
-        click.echo(f"userdma info: {name}: {e}", err=True)
+    except ValueError as e:
+        raise click.BadParameter(str(e), param_hint="NAME") from e
+    except userdma.Error as e:
+        click.echo(f"userdma info: {e}", err=True)
         sys.exit(1)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
