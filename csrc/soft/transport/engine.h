@@ -114,37 +114,35 @@ class Engine final : public wire::Sink {
   bool work(Pair& p, uint64_t now, unsigned& budget, bool& did);
   void start_timer(Pair& p, uint64_t now);
   void expire(Pair& p, uint64_t now);
-  bool transmit(Pair& p, uint8_t opcode, uint8_t flags, uint32_t psn, uint32_t psns, const Span* payload,
-                size_t spans, uint64_t bytes);
+  bool transmit(Pair& p, uint32_t psns, const Span* payload, size_t spans, uint64_t bytes);
 
   // requester.cc
   bool request(Pair& p, unsigned& budget, bool& did);  // false: the port has no room, or the budget is spent
   bool fetch(Pair& p);
-  const Work* load(Pair& p, uint32_t position, const Record& r);
-  Sent send_record(Pair& p, Record& r);
-  Sent send_data(Pair& p, Record& r, const Work& w);
-  Sent send_read(Pair& p, Record& r, const Work& w);
+  const Work* load(Pair& p, uint32_t position);
+  Sent send_record(Pair& p);
+  Sent send_data(Pair& p, Record& r, const Work& w, uint64_t offset);
+  Sent send_read(Pair& p, Record& r, const Work& w, uint64_t offset);
   Sent send_atomic(Pair& p, Record& r, const Work& w);
-  bool gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, const Span*& spans, size_t& count,
-              Status& status);
+  void sent(Pair& p, uint32_t psns);
+  Status gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, const Span*& spans, size_t& count);
   void response(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
   void read_response(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
   void atomic_response(Pair& p, const wire::Header& h);
   void nak(Pair& p, const wire::Header& h);
   bool acknowledge(Pair& p, uint32_t end);
-  void landed(Pair& p, Record& r, uint32_t psns);
-  Status land(Pair& p, uint32_t position, const Record& r, uint64_t offset, const Span* payload, size_t spans,
-              uint64_t bytes);
-  void progress(Pair& p);
-  void settle_after_progress(Pair& p);
+  void landed(Pair& p, uint32_t psns, bool request_done);
+  Status land(Pair& p, const Record& r, uint64_t offset, uint64_t bytes, const Span* payload, size_t spans);
+  void complete_head(Pair& p);
+  bool settle(Pair& p, uint32_t before);
   void retry(Pair& p, bool timeout);
   void go_back(Pair& p);
-  void complete_head(Pair& p);
   void fail_requester(Pair& p, Status status);
 
   // responder.cc
   void request_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
   void duplicate(Pair& p, const wire::Header& h);
+  void duplicate_read(Pair& p, const wire::Header& h);
   void send_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
   void write_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
   void read_arrived(Pair& p, const wire::Header& h);
@@ -153,7 +151,7 @@ class Engine final : public wire::Sink {
   bool take_receive(Pair& p);
   void refuse(Pair& p, uint8_t syndrome, Status status);
   bool respond(Pair& p, unsigned& budget, bool& did);  // false: the port has no room, or the budget is spent
-  bool respond_read(Pair& p, Response& r, unsigned& budget, bool& did);
+  Sent respond_read(Pair& p, Response& r);
 
   wire::Port& port_;
   std::vector<std::unique_ptr<Leaf>> leaves_;
@@ -167,6 +165,7 @@ class Engine final : public wire::Sink {
   std::unique_ptr<Work> work_;
   const Pair* work_pair_ = nullptr;
   uint32_t work_position_ = 0;
+  Spans spans_;
   std::vector<Span> gathered_;
 };
 

@@ -1,0 +1,177 @@
+// The state of one queue pair, as the requester and the responder share it. Internal to the transport.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hw/roce.h"
+#include "soft/transport/psn.h"
+#include "soft/transport/timers.h"
+#include "soft/transport/types.h"
+#include "soft/wire/wire.h"
+
+namespace userdma::soft::transport {
+
+// An entry of the send ring that has been fetched and has not completed. Whatever else of the entry is needed again
+// is fetched again.
+struct Record {
+  uint32_t handle;
+  uint32_t psn;   // its first
+  uint32_t psns;  // how many it takes; 0 if it cannot be sent at all
+  Op op;
+  bool signaled;
+  bool fence;
+  Status status;    // not Ok: it fails once the entries before it have completed
+  uint8_t sges;     // 1: `sge` is its only one
+  uint64_t length;  // of the message
+  Sge sge;
+
+  bool reads() const { return op == Op::Read || op == Op::FetchAdd || op == Op::CompareSwap; }
+};
+
+// The records of a pair by their position, which counts entries: a ring that grows to what was ever in flight.
+class Records {
+ public:
+  Record& operator[](uint32_t position) { return ring_[position & (ring_.size() - 1)]; }
+  // Room for the record at `tail`, of a queue that begins at `head`.
+  void reserve(uint32_t head, uint32_t tail) {
+    if (tail - head < ring_.size()) [[likely]]
+      return;
+    std::vector<Record> bigger(ring_.empty() ? 16 : 2 * ring_.size());
+    for (uint32_t i = head; i != tail; i++) bigger[i & (bigger.size() - 1)] = (*this)[i];
+    ring_ = std::move(bigger);
+  }
+
+ private:
+  std::vector<Record> ring_;  // a power of two
+};
+
+// A response that the responder owes: the data of a read or the result of an atomic.
+struct Response {
+  bool atomic;
+  bool started;    // its FIRST packet went out
+  uint32_t psn;    // next to send
+  uint32_t first;  // PSN at `va`
+  uint32_t end;    // past its last
+  uint32_t rkey;
+  uint64_t va;
+  uint64_t length;  // from `va`
+  uint64_t value;   // of an atomic: what was there
+};
+
+// The result of an atomic, kept to answer a duplicate of it (IBTA 9.7.4.3.3).
+struct Result {
+  uint32_t psn;
+  uint64_t value;
+};
+
+struct Pair : Timer {
+  // What the timer waits for.
+  enum class Waits : uint8_t { Nothing, Ack, Rnr };
+  // The answer that goes out once all responses have; a later one replaces an earlier one, which it implies.
+  enum class Answer : uint8_t { None, Ack, Sequence, Rnr, Refusal };
+  enum class Message : uint8_t { None, Send, Write };
+
+  // Who has something to do.
+  bool ready = false;
+  State state = State::Reset;
+  Pair* next = nullptr;
+  Pair* previous = nullptr;
+
+  uint32_t qpn = 0;
+  Rings* rings = nullptr;
+
+  uint32_t mtu = 1024;
+  unsigned mtu_shift = 10;
+  uint32_t largest = 1024;  // payload of one packet
+
+  // Requester. Entries [head, tail) are in flight; `cursor` is the one to send next, from PSN `next_psn` on. Positions
+  // count entries from 0, as the MSN does.
+  bool posted = false;      // the send ring may hold an entry that has not been fetched
+  bool restart = false;     // the timer starts anew when the time is known
+  bool recovering = false;  // went back because of a NAK, with no progress since
+  Waits waits = Waits::Nothing;
+  uint8_t retries_left = 0;
+  uint8_t rnr_left = 0;
+  uint32_t head = 0;
+  uint32_t tail = 0;
+  uint32_t cursor = 0;
+  uint32_t una = 0;       // the oldest PSN without an answer
+  uint32_t next_psn = 0;  // of the next packet
+  uint32_t max_psn = 0;   // past the last PSN ever sent
+  uint32_t window = 0;    // PSNs of sends and writes that may be outstanding
+  uint32_t window_min = 0;
+  uint32_t window_max = 0;
+  uint32_t since_request = 0;     // PSNs sent since one that asks for an acknowledgement
+  uint32_t reads_outstanding = 0;  // read and atomic requests in [una, next_psn)
+  uint32_t read_psns = 0;          // PSNs of their responses that are still to come
+  uint64_t rnr_wait = 0;           // nanoseconds
+  Records records;
+
+  // Responder.
+  Message message = Message::None;  // the message whose middle the next packet must be
+  bool nak_sent = false;            // asked for expected_psn: later packets are dropped until it arrives
+  bool receiving = false;           // `receive` is in use
+  bool refused = false;             // in ERR by a refusal, whose NAK still has to go out
+  Answer answer = Answer::None;
+  uint8_t refusal = 0;  // its syndrome
+  uint32_t refusal_psn = 0;
+  uint32_t expected_psn = 0;
+  uint32_t msn = 0;  // messages completed
+  uint32_t write_key = 0;
+  uint64_t write_va = 0;
+  uint64_t write_left = 0;
+  uint64_t write_length = 0;
+  uint64_t received = 0;
+  size_t response_head = 0;
+  std::vector<Response> responses;  // from response_head on, by PSN
+  std::vector<Result> results;
+  size_t result_next = 0;
+
+  // What every packet of the pair starts from; the transport fields are set for each.
+  wire::Header header;
+  Attributes attributes;
+  Receive receive;
+
+  void pop_response() {
+    if (++response_head == responses.size()) {
+      responses.clear();
+      response_head = 0;
+    } else if (response_head >= 32) {  // there may always be one: the vector must not grow for ever
+      responses.erase(responses.begin(), responses.begin() + static_cast<std::ptrdiff_t>(response_head));
+      response_head = 0;
+    }
+  }
+  bool owes() const { return response_head != responses.size(); }
+  uint32_t outstanding() const { return psn_sub(max_psn, una); }
+};
+
+// Begins a packet: all transport fields set, those of extension headers to zero.
+inline wire::Header& begin_packet(Pair& p, uint8_t opcode, uint8_t flags, uint32_t psn) {
+  wire::Header& h = p.header;
+  h.opcode = opcode;
+  h.flags = flags;
+  h.psn = psn;
+  h.psns = 1;
+  h.payload = 0;
+  h.immediate = 0;
+  h.va = 0;
+  h.rkey = 0;
+  h.dma_length = 0;
+  h.swap_or_add = 0;
+  h.compare = 0;
+  h.syndrome = 0;
+  h.msn = 0;
+  return h;
+}
+
+// Copies `bytes` of payload to [va, va + bytes) under `key`, starting `from` bytes into the payload.
+Status copy_in(Rings& rings, uint32_t key, uint64_t va, uint64_t bytes, uint8_t need, bool remote, const Span* payload,
+               size_t spans, uint64_t from);
+
+// The same to the bytes from `offset` on of the message that `sge` describes.
+Status scatter(Rings& rings, const Sge* sge, unsigned sges, uint64_t offset, uint64_t bytes, const Span* payload,
+               size_t spans);
+
+}  // namespace userdma::soft::transport
