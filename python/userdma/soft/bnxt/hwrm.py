@@ -74,8 +74,9 @@ def _every(flags: type[IntFlag]) -> int:
 
 
 def _known(bits: int, known: int, what: str, code: int) -> None:
-    if bits & ~known:
-        raise Refused(code, f"{what} {bits & ~known:#x} are not known to interface {'.'.join(map(str, INTERFACE))}")
+    unknown = bits & ~int(known)  # of an int: a flag's complement has known bits only
+    if unknown:
+        raise Refused(code, f"{what} {unknown:#x} are not known to interface {'.'.join(map(str, INTERFACE))}")
 
 
 class Hwrm:

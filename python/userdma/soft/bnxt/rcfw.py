@@ -397,7 +397,7 @@ class Rcfw:
 
     def _create_cq(self, request: Fields) -> Answer:
         state, core = self._state, self._firmware.core
-        if request.flags & ~(table.CqFlags.DISABLE_CQ_OVERFLOW_DETECTION | table.CqFlags.STEERING_TAG_VALID):
+        if request.flags & ~_CQ_FLAGS:
             raise _wrong(f"flags {request.flags:#x} are not known")
         if not 1 <= request.cq_size <= self._firmware.limits.cqes:
             raise _wrong(f"{request.cq_size} entries: 1 to {self._firmware.limits.cqes} are possible")
@@ -663,9 +663,8 @@ class Rcfw:
     def _register_mr(self, request: Fields) -> Answer:
         state, core, limits = self._state, self._firmware.core, self._firmware.limits
         flags = request.flags
-        known = table.RegisterMrFlags.ALLOC_MR | table.RegisterMrFlags.ENABLE_RO
-        if flags & ~known:
-            raise _wrong(f"flags {flags & ~known:#x} are not known")
+        if flags & ~_MR_FLAGS:
+            raise _wrong(f"flags {flags & ~_MR_FLAGS:#x} are not known")
         if request.access & ~_MR_ACCESS:
             raise _wrong(f"access {request.access:#x} is not known")
         unified = bool(flags & table.RegisterMrFlags.ALLOC_MR)
@@ -776,8 +775,11 @@ class Rcfw:
         return {"xid": index}
 
 
-_QP_FLAGS = sum(table.QpFlags)
-_MR_ACCESS = sum(table.MrAccess)
+# As plain ints: a flag's complement has known bits only.
+_QP_FLAGS = int(sum(table.QpFlags))
+_CQ_FLAGS = int(table.CqFlags.DISABLE_CQ_OVERFLOW_DETECTION | table.CqFlags.STEERING_TAG_VALID)
+_MR_FLAGS = int(table.RegisterMrFlags.ALLOC_MR | table.RegisterMrFlags.ENABLE_RO)
+_MR_ACCESS = int(sum(table.MrAccess))
 _CORE_NAMES = {"dest_qp_id": "dest_qp", "dest_mac": "dmac", "retry_cnt": "retry"}
 
 
