@@ -1,6 +1,8 @@
 // Binds csrc/host: Function, Bar, Memory, the errors of control calls, and the factories of PCI functions.
 #include "python/host.h"
 
+#include <pybind11/stl.h>
+
 #include <cinttypes>
 #include <cstring>
 #include <vector>
