@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import click
 
 from userdma.cli.demo import demo
@@ -12,7 +10,7 @@ from userdma.cli.info import info
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("userdma"), prog_name="userdma")
+@click.version_option(package_name="userdma", prog_name="userdma")
 def main() -> None:
     """RDMA NICs driven from user space; NICs in software where there is no hardware."""
 
