@@ -44,7 +44,7 @@ class Dma {
   wire::Span translate(uint64_t bus, uint64_t bytes, bool write = false) {
     const Extent* extent = last_;
     if (bus - extent->bus >= extent->bytes) [[unlikely]] {
-      extent = find(bus);
+      extent = enabled_ ? find(bus) : nullptr;
       if (!extent) [[unlikely]] {
         fault(bus, write);
         return {nullptr, 0};
@@ -59,6 +59,14 @@ class Dma {
   // Copies across mappings. False: a fault, after the bytes before it were copied.
   bool read(uint64_t bus, void* into, uint64_t bytes);
   bool write(uint64_t bus, const void* from, uint64_t bytes);
+
+  // Off (the function may not master the bus): everything is a fault, and mappings stay.
+  void set_enabled(bool on) {
+    if (on == enabled_) return;
+    enabled_ = on;
+    last_ = &nothing_;
+    ++generation_;
+  }
 
   // Changes with every unmap: a translation kept elsewhere is good while this is what it was.
   uint64_t generation() const { return generation_; }
@@ -95,6 +103,7 @@ class Dma {
 
   static constexpr Extent nothing_{0, nullptr, 0};
   const Extent* last_ = &nothing_;
+  bool enabled_ = true;
   std::unique_ptr<Node> top_;
   uint64_t generation_ = 1;
   uint64_t pages_ = 0;

@@ -24,6 +24,12 @@ T load(const uint8_t* at) {
   return value;
 }
 
+// Receives are all of one size: what the pair's SGEs need, or a static WQE (ib_verbs.c, bnxt_re_setup_rwqe_size).
+uint32_t receive_bytes(const QueuePairSpec& spec) {
+  if (!spec.variable) return hw::kStaticWqe;
+  return static_cast<uint32_t>(hw::kSlot) * (header_slots + std::max(1u, spec.rq_sges));
+}
+
 uint8_t requester_status(Status status) {
   switch (status) {
     case Status::Ok:
@@ -93,8 +99,8 @@ QueuePair::QueuePair(uint32_t id, const QueuePairSpec& spec, Dma& dma, transport
               (spec.msn_table ? sizeof(hw::MsnSearch) * std::bit_ceil(spec.sq_size) / (spec.variable ? 2 : 1) : 0)),
       msn_offset_(uint64_t{spec.sq_size} * (spec.variable ? hw::kSlot : hw::kStaticWqe)),
       msn_entries_(spec.msn_table ? std::max(1u, std::bit_ceil(spec.sq_size) / (spec.variable ? 2 : 1)) : 0),
-      rq_(dma, spec.rq, uint64_t{spec.rq_size} * hw::kSlot * (header_slots + spec.rq_sges)),
-      rq_stride_(static_cast<uint32_t>(hw::kSlot) * (header_slots + spec.rq_sges)),
+      rq_(dma, spec.rq, uint64_t{spec.rq_size} * receive_bytes(spec)),
+      rq_stride_(receive_bytes(spec)),
       wr_id_(spec.rq_size) {
   if (spec.variable) wqe_number_.resize(spec.sq_size);
   rq_word_.store(0, std::memory_order_relaxed);

@@ -32,7 +32,7 @@ void walk(Dma& dma, const PageTable& table, uint64_t count, std::vector<uint64_t
   out.clear();
   const uint64_t per_table = (uint64_t{1} << table.table_shift) / 8;
   if (table.level == 0) {
-    out.push_back(table.base & hw::kPteAddressMask);
+    out.push_back(table.base);
   } else if (table.level == 1) {
     read_table(dma, table.base, std::min(count, per_table), out);
   } else {

@@ -1,6 +1,7 @@
 // A queue's memory, found through a page table of the chip and the function's translation table.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,7 +26,8 @@ void walk(Dma& dma, const PageTable& table, uint64_t count, std::vector<uint64_t
 // is a comparison and an addition.
 class Ring {
  public:
-  Ring(Dma& dma, const PageTable& table, uint64_t bytes) : dma_(dma), table_(table), bytes_(bytes) {}
+  // Of level 0, it is one stretch of bus addresses, however long and not always on a page.
+  Ring(Dma& dma, PageTable table, uint64_t bytes) : dma_(dma), table_(one_stretch(table, bytes)), bytes_(bytes) {}
 
   // The byte at `offset` and those after it up to the end of its page. Null: a fault.
   uint8_t* at(uint64_t offset) {
@@ -51,6 +53,10 @@ class Ring {
   uint64_t bytes() const { return bytes_; }
 
  private:
+  static PageTable one_stretch(PageTable table, uint64_t bytes) {
+    if (table.level == 0) table.page_shift = static_cast<unsigned>(std::bit_width(bytes | 0xfff));
+    return table;
+  }
   void resolve();
 
   Dma& dma_;

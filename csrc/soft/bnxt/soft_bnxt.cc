@@ -112,6 +112,11 @@ void SoftBnxt::check_owned() {
   if (!owned()) throw host::MachineError(name() + " was released, or is the parent process's");
 }
 
+// What was here is gone with the NIC.
+void SoftBnxt::check_there(uint32_t id) {
+  if (!owned()) throw UnknownId(name() + " was released: it has no object " + std::to_string(id));
+}
+
 // ---- Registers --------------------------------------------------------------------------------------------------------
 
 bool SoftBnxt::bar_load(int bar, uint64_t offset, void* into, size_t bytes) {
@@ -208,13 +213,13 @@ void SoftBnxt::doorbell(uint64_t value) {
 // ---- Memory -------------------------------------------------------------------------------------------------------------
 
 bool SoftBnxt::dma_read(uint64_t bus, void* into, size_t bytes) {
-  check_owned();
+  if (!owned()) return false;
   std::lock_guard guard(nic().lock());
   return nic().dma().read(bus, into, bytes);
 }
 
 bool SoftBnxt::dma_write(uint64_t bus, const void* from, size_t bytes) {
-  check_owned();
+  if (!owned()) return false;
   std::lock_guard guard(nic().lock());
   return nic().dma().write(bus, from, bytes);
 }
@@ -228,7 +233,7 @@ void SoftBnxt::mr_register(uint32_t key, const RegionSpec& spec) {
 }
 
 void SoftBnxt::mr_deregister(uint32_t key) {
-  check_owned();
+  check_there(key);
   std::vector<std::pair<const uint8_t*, size_t>> pieces;
   {
     std::lock_guard guard(nic().lock());
@@ -269,7 +274,7 @@ void SoftBnxt::nq_create(uint32_t id, const PageTable& table, uint32_t entries, 
 }
 
 void SoftBnxt::nq_destroy(uint32_t id) {
-  check_owned();
+  check_there(id);
   std::lock_guard guard(nic().lock());
   if (known_nq(id) == creq_) creq_ = nullptr;
   nqs_.erase(id);
@@ -297,7 +302,7 @@ void SoftBnxt::cq_create(uint32_t id, uint32_t entries, const PageTable& table, 
 }
 
 uint32_t SoftBnxt::cq_destroy(uint32_t id) {
-  check_owned();
+  check_there(id);
   std::lock_guard guard(nic().lock());
   const auto cq = known_cq(id);
   for (const auto& pair : qps_) {
@@ -354,7 +359,7 @@ void SoftBnxt::qp_modify(uint32_t id, const Attributes& attributes, uint32_t fie
 }
 
 void SoftBnxt::qp_destroy(uint32_t id) {
-  check_owned();
+  check_there(id);
   std::lock_guard guard(nic().lock());
   known_qp(id);
   nic().engine().destroy(id);

@@ -91,7 +91,7 @@ class SoftBnxt : public SoftFunction, private Events {
 
   void doorbell(uint64_t value);
   void check_owned();
-  void kick(uint32_t id);
+  void check_there(uint32_t id);
   QueuePair* qp(uint32_t id) const { return id < qps_.size() ? qps_[id].get() : nullptr; }
   QueuePair& known_qp(uint32_t id) const;
   std::shared_ptr<Cq> known_cq(uint32_t id) const;
