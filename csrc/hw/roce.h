@@ -89,7 +89,7 @@ inline constexpr uint8_t transport_mask = 0xe0;
 inline constexpr uint8_t transport_rc = 0x00;
 inline constexpr uint8_t transport_uc = 0x20;
 inline constexpr uint8_t transport_ud = 0x60;
-inline constexpr uint8_t opcode_cnp = 0x81;     // A17.9.3: congestion notification
+inline constexpr uint8_t opcode_cnp = 0x81;      // A17.9.3: congestion notification
 inline constexpr size_t cnp_payload_bytes = 16;  // reserved bytes after its BTH
 
 // The opcodes of a reliable connection (IBTA table 38).
@@ -207,8 +207,8 @@ enum Nak : uint8_t {
 // How long an RNR NAK makes the requester wait, in nanoseconds, by its timer code (IBTA table 47 of 9.7.5.2.8).
 inline constexpr std::array<uint64_t, 32> rnr_timer_ns = [] {
   // In units of 10 microseconds.
-  constexpr uint32_t table[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                  48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+  constexpr uint32_t table[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                  48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                   2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   std::array<uint64_t, 32> ns{};
   for (size_t i = 0; i < 32; i++) ns[i] = uint64_t{table[i]} * 10'000;

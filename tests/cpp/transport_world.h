@@ -258,8 +258,8 @@ struct World {
     return x;
   }
 
-  explicit World(std::function<void(Attributes&, Attributes&)> change = {}, uint32_t large = 1,
-                 uint32_t psn_a = 100, uint32_t psn_b = 200) {
+  explicit World(std::function<void(Attributes&, Attributes&)> change = {}, uint32_t large = 1, uint32_t psn_a = 100,
+                 uint32_t psn_b = 200) {
     wire.large = large;
     a.engine.create(5, &ra);
     b.engine.create(9, &rb);

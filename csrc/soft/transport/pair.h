@@ -103,7 +103,7 @@ struct Pair : Timer {
   uint32_t window = 0;    // PSNs of sends and writes that may be outstanding
   uint32_t window_min = 0;
   uint32_t window_max = 0;
-  uint32_t since_request = 0;     // PSNs sent since one that asks for an acknowledgement
+  uint32_t since_request = 0;      // PSNs sent since one that asks for an acknowledgement
   uint32_t reads_outstanding = 0;  // read and atomic requests in [una, next_psn)
   uint32_t read_psns = 0;          // PSNs of their responses that are still to come
   uint64_t rnr_wait = 0;           // nanoseconds

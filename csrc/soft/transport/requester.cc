@@ -423,8 +423,8 @@ void Engine::read_response(Pair& p, const wire::Header& h, const Span* payload, 
   const uint64_t part = uint64_t{read_request_psns} << p.mtu_shift;
   const uint64_t end = std::min<uint64_t>(r.length, (offset / part + 1) * part);
   const uint32_t psns = psns_of(h.payload, p.mtu_shift);
-  const bool sized = t.last ? offset + h.payload == end
-                            : h.payload > 0 && (h.payload & (p.mtu - 1)) == 0 && offset + h.payload < end;
+  const bool sized =
+      t.last ? offset + h.payload == end : h.payload > 0 && (h.payload & (p.mtu - 1)) == 0 && offset + h.payload < end;
   const bool placed = t.first || offset % part != 0;  // a request's response begins with FIRST or ONLY
   if (!sized || !placed || h.psns != psns) return fail_requester(p, Status::BadResponse);  // IBTA 9.9.2.4.2
   if (psns > p.outstanding()) return drop(Drop::Stale);

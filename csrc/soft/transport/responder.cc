@@ -205,8 +205,7 @@ void Engine::read_arrived(Pair& p, const wire::Header& h) {
   // IBTA 9.7.4.1.4: the requester was told how many it may have outstanding.
   if (p.responses.size() - p.response_head >= p.attributes.max_dest_rd_atomic)
     return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
-  if (!reachable(p, h, h.dma_length, Access::RemoteRead))
-    return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+  if (!reachable(p, h, h.dma_length, Access::RemoteRead)) return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
   Response r{};
   r.psn = r.first = p.expected_psn;
   r.end = psn_add(p.expected_psn, psns_of(h.dma_length, p));

@@ -103,14 +103,14 @@ struct Attributes {
   uint8_t dgid[16] = {};
   uint8_t hop_limit = 64;
   uint8_t traffic_class = 0;
-  uint8_t timeout = 0;         // local ACK timeout code: 4.096 us * 2^timeout; 0: no timer
-  uint8_t retry = 0;           // 0..7: timeouts and sequence NAKs in a row without progress that are retried
-  uint8_t rnr_retry = 0;       // 0..6; 7: without end
-  uint8_t min_rnr_timer = 0;   // 0..31: the timer code of the RNR NAKs that this pair sends
-  uint8_t max_rd_atomic = 1;   // reads and atomics that its requester has outstanding
+  uint8_t timeout = 0;             // local ACK timeout code: 4.096 us * 2^timeout; 0: no timer
+  uint8_t retry = 0;               // 0..7: timeouts and sequence NAKs in a row without progress that are retried
+  uint8_t rnr_retry = 0;           // 0..6; 7: without end
+  uint8_t min_rnr_timer = 0;       // 0..31: the timer code of the RNR NAKs that this pair sends
+  uint8_t max_rd_atomic = 1;       // reads and atomics that its requester has outstanding
   uint8_t max_dest_rd_atomic = 1;  // those that its responder keeps
-  uint32_t rq_psn = 0;         // the first PSN it expects; of a query: the next one
-  uint32_t sq_psn = 0;         // the first PSN it sends; of a query: the next one
+  uint32_t rq_psn = 0;             // the first PSN it expects; of a query: the next one
+  uint32_t sq_psn = 0;             // the first PSN it sends; of a query: the next one
 
   // Which of them a modify gives.
   enum Field : uint32_t {
