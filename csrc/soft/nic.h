@@ -15,6 +15,7 @@
 #include "host/function.h"
 #include "soft/clock.h"
 #include "soft/dma.h"
+#include "soft/fork.h"
 #include "soft/lock.h"
 #include "soft/memory.h"
 #include "soft/transport/engine.h"
@@ -76,8 +77,6 @@ class Nic final : private wire::Owner, private Participant {
   bool owned() const { return generation_ == fork_generation(); }
 
  private:
-  static uint64_t fork_generation();
-
   // wire::Owner: another thread does this NIC's work because it sent a packet here.
   bool step() override;
   // Participant of a virtual clock.
@@ -99,23 +98,32 @@ class Nic final : private wire::Owner, private Participant {
     void packet(const wire::Header&, const wire::Span*, size_t) override {}
   };
 
+  // The engine has something to send that no timer and no packet waits for.
+  bool more_work(bool blocked) const { return !blocked && more_.load(std::memory_order_relaxed); }
+
   const uint64_t generation_ = fork_generation();
   const std::shared_ptr<wire::Wire> wire_;
   const std::shared_ptr<Clock> clock_;
   VirtualClock* const virtual_;  // clock_ if it is virtual
+  std::atomic<bool> constructed_{false};  // other NICs of the wire may step this one
+  std::atomic<uint32_t> own_word_{0};
+  wire::Bell own_bell_{own_word_, false};  // where the port has none
   Dma dma_;
   std::unique_ptr<wire::Port> port_;
-  wire::Bell* bell_;
+  wire::Bell* const bell_;
   transport::Engine engine_;
   Discard discard_;
   std::atomic<bool> ingress_{true};
 
   alignas(64) Lock lock_;
-  std::atomic<uint64_t> timer_{never};    // the earliest deadline, as of the last turn
-  std::atomic<uint64_t> polls_{0};        // rings and polls of the program; lost counts do not matter
+  std::atomic<bool> more_{false};   // the last turn left something to send
+  std::atomic<uint64_t> polls_{0};  // rings and polls of the program; a lost count does not matter
+
+  std::atomic<bool> stopped_{false};
   std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> watch_{0};        // what the thread sleeps on while the program polls
-  std::thread thread_;
+  std::atomic<uint32_t> watch_{0};  // what the thread sleeps on while the program polls
+  std::atomic<uint32_t> gone_{0};   // the thread has ended
+  std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace userdma::soft

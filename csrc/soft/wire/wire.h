@@ -3,6 +3,8 @@
 // A packet is a header of parsed fields and a payload given by reference. Wires within a host carry the payload
 // without building bytes; wires that want bytes (faults that corrupt, captures, networks) encode the packet as
 // RoCEv2 with its ICRC (wire/codec.h) and decode it on the other side.
+//
+// A payload of at most max_copied bytes is always copied: it may lie where recall does not reach, such as in a WQE.
 #pragma once
 
 #include <atomic>
@@ -16,6 +18,11 @@ class Arena;
 }
 
 namespace userdma::soft::wire {
+
+inline constexpr uint32_t max_copied = 512;
+
+// The largest payload that a wire within a host carries as one packet.
+inline constexpr uint32_t max_packet = 1u << 20;
 
 // `bytes` of this process's memory.
 struct Span {
@@ -119,7 +126,10 @@ struct Counts {
 // A place on a wire. All calls but those marked otherwise come with the lock of the NIC that owns the port held.
 class Port {
  public:
-  virtual ~Port() = default;  // leaves the wire; the NIC's lock is not held
+  virtual ~Port() = default;  // leaves the wire
+
+  // Leaves the wire: nothing is sent or received any more, and nothing that was sent refers to memory. Idempotent.
+  virtual void leave() {}
 
   // Sends one packet to the port whose MAC is header.dmac (this port's own included); a MAC that nobody has loses
   // it silently, as a switch does. The wire either copies the payload before it returns or keeps references, which
@@ -163,9 +173,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
  public:
   virtual ~Wire() = default;
 
-  // A new port with this MAC. `owner`: the NIC, for Port::help; may be null. `arena`: memory that other processes may
-  // read in place; may be null; outlives the port. The port keeps the wire. Throws host::Error: the MAC is on the
-  // wire already, the wire is full or cannot be used.
+  // A new port with this MAC. `owner`: the NIC, for Port::help; may be null. `arena`: the memory that packets may
+  // refer to where the receiver is another process; it outlives the port; null: send copies every payload. The port
+  // keeps the wire. Throws host::Error: the MAC is on the wire already, the wire is full or cannot be used.
   virtual std::unique_ptr<Port> attach(const uint8_t mac[6], Owner* owner, Arena* arena) = 0;
 
   // As `named` takes it.

@@ -1,0 +1,23 @@
+// Sleeping on a word of memory, and waking who sleeps on it (futex).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace userdma::soft {
+
+// Sleeps while `word` is `value`, at most `nanoseconds` (UINT64_MAX: without end). May wake up early. False: the time
+// passed. `shared`: processes share the word.
+bool futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t nanoseconds, bool shared);
+void futex_wake(std::atomic<uint32_t>& word, int threads, bool shared);
+
+// What a thread does between looks at a word that another thread is about to change.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace userdma::soft

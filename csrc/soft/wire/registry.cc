@@ -1,0 +1,42 @@
+#include "soft/wire/registry.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "host/function.h"
+#include "soft/fork.h"
+#include "soft/wire/wire.h"
+
+namespace userdma::soft::wire {
+namespace {
+
+// The default wire of this process. A child that is forked gets a new one: the ports of the old one, and maybe its
+// locks, are the parent's.
+struct Default {
+  std::mutex mutex;
+  std::shared_ptr<Wire> wire;
+};
+
+std::atomic<Default*>& current() {
+  static std::atomic<Default*> instance{[] {
+    at_fork_in_child([] { current().store(new Default, std::memory_order_release); });
+    return new Default;
+  }()};
+  return instance;
+}
+
+}  // namespace
+
+std::shared_ptr<Wire> Wire::named(const std::string& name) {
+  if (name.empty()) {
+    Default& wires = *current().load(std::memory_order_acquire);
+    std::lock_guard guard(wires.mutex);
+    if (!wires.wire) wires.wire = make();
+    return wires.wire;
+  }
+  static const std::string shm = "shm:";
+  if (name.compare(0, shm.size(), shm) == 0) return make_shm(name.substr(shm.size()));
+  throw host::Error("no wire is named \"" + name + "\": \"\" is this process's own, \"shm:NAME\" joins processes");
+}
+
+}  // namespace userdma::soft::wire
