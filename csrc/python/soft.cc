@@ -335,7 +335,7 @@ auto unlocked(F&& work) {
   return work();
 }
 
-void check_bar(const SoftBnxt& self, int bar) {
+void check_bar(const PythonBnxt& self, int bar) {
   if (!self.bar_size(bar)) throw py::index_error("there is no BAR " + std::to_string(bar));
 }
 
@@ -363,7 +363,7 @@ void bind_bnxt(py::module_& m) {
       .def("set_firmware", set_firmware, py::arg("hwrm"), py::arg("rcfw"), py::arg("reset"))
       .def(
           "bar_bytes",
-          [](SoftBnxt& self, int bar, uint64_t offset, size_t n) {
+          [](PythonBnxt& self, int bar, uint64_t offset, size_t n) {
             check_bar(self, bar);
             std::string out(n, '\0');
             if (!self.bar_load(bar, offset, out.data(), n)) throw py::index_error("past the end of the BAR");
@@ -372,7 +372,7 @@ void bind_bnxt(py::module_& m) {
           py::arg("bar"), py::arg("offset"), py::arg("n"))
       .def(
           "bar_store",
-          [](SoftBnxt& self, int bar, uint64_t offset, const py::buffer& data) {
+          [](PythonBnxt& self, int bar, uint64_t offset, const py::buffer& data) {
             check_bar(self, bar);
             const Bytes bytes(data);
             if (!unlocked([&] { return self.bar_store(bar, offset, bytes.data(), bytes.size()); })) {
@@ -382,7 +382,7 @@ void bind_bnxt(py::module_& m) {
           py::arg("bar"), py::arg("offset"), py::arg("data"))
       .def(
           "dma_read",
-          [](SoftBnxt& self, uint64_t bus, size_t n) {
+          [](PythonBnxt& self, uint64_t bus, size_t n) {
             auto out = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n)));
             if (!out) throw py::error_already_set();
             char* into = PyBytes_AS_STRING(out.ptr());
@@ -392,7 +392,7 @@ void bind_bnxt(py::module_& m) {
           py::arg("bus"), py::arg("n"))
       .def(
           "dma_write",
-          [](SoftBnxt& self, uint64_t bus, const py::buffer& data) {
+          [](PythonBnxt& self, uint64_t bus, const py::buffer& data) {
             const Bytes bytes(data);
             if (!unlocked([&] { return self.dma_write(bus, bytes.data(), bytes.size()); })) {
               raise_fault(bus, bytes.size(), true);
@@ -401,19 +401,19 @@ void bind_bnxt(py::module_& m) {
           py::arg("bus"), py::arg("data"))
       .def(
           "nq_create",
-          [](SoftBnxt& self, Number id, uint64_t base, unsigned level, uint64_t page_size, uint32_t entries,
+          [](PythonBnxt& self, Number id, uint64_t base, unsigned level, uint64_t page_size, uint32_t entries,
              unsigned vector) {
             const PageTable table = page_table(base, level, page_shift(page_size));
             unlocked([&] { self.nq_create(id, table, entries, vector); });
           },
           py::arg("id"), py::arg("base"), py::arg("level"), py::arg("page_size"), py::arg("entries"),
           py::arg("vector") = 0)
-      .def("nq_destroy", [](SoftBnxt& self, Number id) { unlocked([&] { self.nq_destroy(id); }); }, py::arg("id"))
-      .def("creq_set", [](SoftBnxt& self, std::optional<Number> id) { unlocked([&] { self.creq_set(id); }); },
+      .def("nq_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.nq_destroy(id); }); }, py::arg("id"))
+      .def("creq_set", [](PythonBnxt& self, std::optional<Number> id) { unlocked([&] { self.creq_set(id); }); },
            py::arg("nq_id"))
       .def(
           "creq_post",
-          [](SoftBnxt& self, const py::buffer& entry) {
+          [](PythonBnxt& self, const py::buffer& entry) {
             const Bytes bytes(entry);
             const uint8_t* at = bytes.exactly(16, "an entry");
             unlocked([&] { self.creq_post(at); });
@@ -421,18 +421,18 @@ void bind_bnxt(py::module_& m) {
           py::arg("entry"))
       .def(
           "cq_create",
-          [](SoftBnxt& self, Number id, uint32_t entries, uint64_t base, unsigned level, unsigned shift,
+          [](PythonBnxt& self, Number id, uint32_t entries, uint64_t base, unsigned level, unsigned shift,
              std::optional<Number> nq, uint64_t handle) {
             const PageTable table = page_table(base, level, shift);
             unlocked([&] { self.cq_create(id, entries, table, nq, handle); });
           },
           py::arg("id"), py::arg("entries"), py::arg("pbl"), py::arg("level"), py::arg("page_shift"), py::arg("nq_id"),
           py::arg("handle"))
-      .def("cq_destroy", [](SoftBnxt& self, Number id) { return unlocked([&] { return self.cq_destroy(id); }); },
+      .def("cq_destroy", [](PythonBnxt& self, Number id) { return unlocked([&] { return self.cq_destroy(id); }); },
            py::arg("id"), "How many notifications it sent.")
       .def(
           "post_raw_cqe",
-          [](SoftBnxt& self, Number cq, const py::buffer& entry) {
+          [](PythonBnxt& self, Number cq, const py::buffer& entry) {
             const Bytes bytes(entry);
             const uint8_t* at = bytes.exactly(32, "an entry");
             unlocked([&] { self.post_raw_cqe(cq, at); });
@@ -440,37 +440,37 @@ void bind_bnxt(py::module_& m) {
           py::arg("cq_id"), py::arg("entry"))
       .def(
           "qp_create",
-          [](SoftBnxt& self, Number id, const py::dict& fields) {
+          [](PythonBnxt& self, Number id, const py::dict& fields) {
             const QueuePairSpec spec = queue_pair_spec(fields);
             unlocked([&] { self.qp_create(id, spec); });
           },
           py::arg("id"), py::arg("fields"))
       .def(
           "qp_modify",
-          [](SoftBnxt& self, Number id, const py::dict& fields) {
+          [](PythonBnxt& self, Number id, const py::dict& fields) {
             Attributes values;
             const uint32_t given = attributes(fields, values);
             unlocked([&] { self.qp_modify(id, values, given); });
           },
           py::arg("id"), py::arg("fields"))
-      .def("qp_destroy", [](SoftBnxt& self, Number id) { unlocked([&] { self.qp_destroy(id); }); }, py::arg("id"))
-      .def("qp_query", [](SoftBnxt& self, Number id) { return query(unlocked([&] { return self.qp_query(id); })); },
+      .def("qp_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.qp_destroy(id); }); }, py::arg("id"))
+      .def("qp_query", [](PythonBnxt& self, Number id) { return query(unlocked([&] { return self.qp_query(id); })); },
            py::arg("id"))
-      .def("fail_qp", [](SoftBnxt& self, Number id) { unlocked([&] { self.fail_qp(id); }); }, py::arg("id"))
+      .def("fail_qp", [](PythonBnxt& self, Number id) { unlocked([&] { self.fail_qp(id); }); }, py::arg("id"))
       .def(
           "mr_register",
-          [](SoftBnxt& self, Number key, const py::dict& fields) {
+          [](PythonBnxt& self, Number key, const py::dict& fields) {
             const RegionSpec spec = region_spec(fields);
             unlocked([&] { self.mr_register(key, spec); });
           },
           py::arg("key"), py::arg("fields"))
-      .def("mr_deregister", [](SoftBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
+      .def("mr_deregister", [](PythonBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
            py::arg("key"))
       .def("ingress", &SoftBnxt::ingress, py::arg("open"))
-      .def("counts", [](SoftBnxt& self) { return numbers(unlocked([&] { return self.counts(); })); })
-      .def("stats", [](SoftBnxt& self) { return numbers(unlocked([&] { return self.stats(); })); })
-      .def("vanish", [](SoftBnxt& self) { unlocked([&] { self.vanish(); }); })
-      .def("advance", [](SoftBnxt& self) { return unlocked([&] { return self.owned() && self.nic().advance(); }); },
+      .def("counts", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.counts(); })); })
+      .def("stats", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.stats(); })); })
+      .def("vanish", [](PythonBnxt& self) { unlocked([&] { self.vanish(); }); })
+      .def("advance", [](PythonBnxt& self) { return unlocked([&] { return self.owned() && self.nic().advance(); }); },
            "Does the NIC's work that there is; True if there was any.");
 }
 
