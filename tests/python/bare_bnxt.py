@@ -275,7 +275,9 @@ class Bare:
 
     def cq(self, entries: int = 128, **fields: Any) -> int:
         level, base = self.pages(entries * 32)
-        answer = self.rcfw("create_cq", **({"cq_size": entries, "pbl": base, "lvl": level, "cnq_id": self.cnq} | fields))
+        answer = self.rcfw(
+            "create_cq", **({"cq_size": entries, "pbl": base, "lvl": level, "cnq_id": self.cnq} | fields)
+        )
         return int(answer.xid)
 
     def qp(self, cq: int, entries: int = 64, **fields: Any) -> int:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bare_bnxt import INIT, NEEDED, PAGE, RTR, RTS, Bare, NoAnswer, Refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bare_bnxt import INIT, NEEDED, PAGE, RTR, RTS, Bare, NoAnswer, Refusal
 from userdma import soft
 from userdma.bnxt import hwrm, rcfw
 from userdma.bnxt.hwrm import ErrorCode
@@ -878,7 +878,11 @@ def test_state_transitions(up: Bare, before: QpState, after: QpState) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "bit"),
-    [(a, b, bit) for (a, b) in ((S.RESET, S.INIT), (S.INIT, S.RTR), (S.RTR, S.RTS)) for bit in rcfw.ModifyMask(NEEDED[b])],
+    [
+        (a, b, bit)
+        for (a, b) in ((S.RESET, S.INIT), (S.INIT, S.RTR), (S.RTR, S.RTS))
+        for bit in rcfw.ModifyMask(NEEDED[b])
+    ],
 )
 def test_required_attributes(up: Bare, before: QpState, after: QpState, bit: ModifyMask) -> None:
     up.gid()

@@ -12,29 +12,21 @@ A function holds its firmware, which a test can tell to refuse, to be late, to a
 from __future__ import annotations
 
 import os
-import threading
 
 from userdma import _core
 from userdma.soft.bnxt import Firmware, Function, Limits
 
 __all__ = ["Clock", "Firmware", "Function", "Gpu", "Limits", "VirtualClock", "Wire", "bnxt", "default_wire", "gpu"]
 
-Clock = _core.Clock
+Clock = _core.RealClock
 VirtualClock = _core.VirtualClock
 Wire = _core.Wire
 Gpu = _core.SoftGpu
 
-_lock = threading.Lock()
-_default: tuple[int, _core.Wire] | None = None  # of the process with that number
-
 
 def default_wire() -> _core.Wire:
     """The wire that the soft NICs of this process share when none is named."""
-    global _default
-    with _lock:
-        if _default is None or _default[0] != os.getpid():  # a forked child has its own
-            _default = os.getpid(), Wire()
-        return _default[1]
+    return Wire("")
 
 
 def bnxt(
@@ -45,6 +37,7 @@ def bnxt(
     clock: _core.Clock | None = None,
     seed: int = 0,
     memory: int = 0,
+    pin_limit: int = 0,
     limits: Limits | None = None,
     thread: bool = True,
 ) -> Function:
@@ -54,8 +47,8 @@ def bnxt(
     is behind an IOMMU; without one it reaches only ``alloc_dma``'s memory (and that of ``gpu``), by physical
     addresses. ``mac``: 6 bytes, else a random locally administered one. ``clock``: what its timers run on, a
     VirtualClock for instance; without it the machine's. ``seed``: of its own randomness. ``memory``: how many bytes
-    its machine has for DMA; 0: no limit. ``limits``: how many objects it has. ``thread``: whether it runs by itself
-    when nobody polls it.
+    its machine has for DMA, ``pin_limit``: how many can be pinned for it; 0: no limit. ``limits``: how
+    many objects it has. ``thread``: whether it runs by itself when nobody polls it.
 
     Raises ValueError for a MAC that is not one port's, userdma.Error if the wire refuses it.
     """
@@ -74,6 +67,7 @@ def bnxt(
         clock=Clock() if clock is None else clock,
         seed=seed,
         memory=memory,
+        pin_limit=pin_limit,
         limits=Limits() if limits is None else limits,
         thread=thread,
     )

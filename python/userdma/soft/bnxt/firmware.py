@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from userdma import _core
+from userdma.errors import Error
 from userdma.soft.bnxt.faults import Entry, Fault, Faults, Kind
 from userdma.soft.bnxt.hwrm import Hwrm
 from userdma.soft.bnxt.rcfw import Rcfw
@@ -215,6 +216,8 @@ class Firmware:
     def guard(self, call: Callable[[], None]) -> None:
         try:
             call()
+        except Error:
+            self.dropped["function_gone"] += 1  # released, or off the bus, in the meantime
         except Exception as error:
             self.bug(error)
 

@@ -28,11 +28,20 @@ class Function(_core.SoftBnxt):
         clock: _core.Clock,
         seed: int,
         memory: int,
+        pin_limit: int,
         limits: Limits,
         thread: bool,
     ) -> None:
         super().__init__(
-            f"soft:bnxt#{next(_numbers)}", wire, mac, iommu=iommu, clock=clock, seed=seed, memory=memory, thread=thread
+            f"soft:bnxt#{next(_numbers)}",
+            wire,
+            mac,
+            iommu=iommu,
+            clock=clock,
+            seed=seed,
+            memory=memory,
+            pin_limit=pin_limit,
+            thread=thread,
         )
         self.firmware = Firmware(self, mac, limits, seed)
         self.set_firmware(self.firmware.hwrm, self.firmware.rcfw, self.firmware.reset)

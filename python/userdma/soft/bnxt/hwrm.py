@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from userdma import _core
 from userdma.bnxt import hwrm as table
+from userdma.errors import Error
 from userdma.messages import Command, Fields
 from userdma.soft.bnxt import backing
 from userdma.soft.bnxt.faults import Fault, Kind
@@ -183,6 +184,8 @@ class Hwrm:
             code, why = INVALID_PARAMS, str(bad)
         except _core.DmaFault as dma:
             code, why = INVALID_PARAMS, f"memory that the request names cannot be reached: {dma}"
+        except Error as gone:
+            code, why = HWRM_ERROR, str(gone)
         except Exception as bug:
             code, why = HWRM_ERROR, f"a bug of the firmware: {bug!r}"
             self._firmware.bug(bug)
@@ -480,7 +483,14 @@ class Hwrm:
                 raise Refused(INVALID_PARAMS, f"MSI-X vector {request.logical_id}: there are {limits.nqs}")
             ring.id = state.nq_pool.take()
             try:
-                core.nq_create(ring.id, request.page_tbl_addr, level, 1 << shift if level else 4096, length)
+                core.nq_create(
+                    ring.id,
+                    request.page_tbl_addr,
+                    level,
+                    1 << shift if level else 4096,
+                    length,
+                    request.logical_id,  # its MSI-X vector (bnxt.c hwrm_ring_alloc_send_msg)
+                )
             except BaseException:
                 state.nq_pool.give(ring.id)
                 raise

@@ -17,6 +17,7 @@ from userdma import _core
 from userdma.bnxt import rcfw as table
 from userdma.bnxt.rcfw import ModifyMask as Mask
 from userdma.bnxt.rcfw import QpState, Status
+from userdma.errors import Error
 from userdma.messages import Command, Fields
 from userdma.soft.bnxt import backing, transitions
 from userdma.soft.bnxt.faults import Fault, Kind
@@ -238,6 +239,8 @@ class Rcfw:
             status, why = Status.INVALID_PARAMETER, str(bad)
         except _core.DmaFault as dma:
             status, why = Status.INVALID_PARAMETER, f"memory that the command names cannot be reached: {dma}"
+        except Error as gone:
+            status, why = Status.HARDWARE_ERROR, str(gone)
         except Exception as bug:
             status, why = Status.INTERNAL_ERROR, f"a bug of the firmware: {bug!r}"
             self._firmware.bug(bug)
@@ -425,10 +428,11 @@ class Rcfw:
         cq = self._cq(request.cq_cid)
         if cq.users:
             raise Refused(Status.FAIL, f"completion queue {cq.id:#x} is in use by {cq.users} rings")
-        self._firmware.core.cq_destroy(cq.id)
+        notifications = self._firmware.core.cq_destroy(cq.id)
         del state.cqs[cq.id]
         state.cq_pool.give(cq.id)
-        return {"xid": cq.id}
+        # A driver waits until it has seen as many in the notification queue (bnxt_re's __wait_for_all_nqes).
+        return {"xid": cq.id, "total_cnq_events": notifications & 0xFFFF}
 
     # ---- queue pairs -------------------------------------------------------------------------------------------------
 
@@ -487,6 +491,7 @@ class Rcfw:
             "handle": request.qp_handle,
             "variable": variable,
             "msn_table": True,
+            "signal_all": bool(flags & table.QpFlags.FORCE_COMPLETION),
             "inline_max": inline,
         }
         self._made(lambda: core.qp_create(number, description), lambda: state.qp_pool.give(number))

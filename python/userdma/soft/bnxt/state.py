@@ -17,6 +17,7 @@ from userdma.soft.bnxt.resources import (
 )
 
 FIRST_ROCE = 1024  # the first queue pair and completion queue of the RoCE part
+KEYS = 1 << 20  # indices of keys
 _XIDS = 1 << 20  # DBC_DBC_XID_MASK: what a doorbell can name
 
 
@@ -57,7 +58,7 @@ class State:
         self.qp_pool = Pool(FIRST_ROCE, limits.qps, end=_XIDS)
         self.cq_pool = Pool(FIRST_ROCE, limits.cqs, end=_XIDS)
         # A key is an index and, in its low byte, what the consumer chooses (IBTA volume 1, 10.6.3.3): 0 at first.
-        self.key_pool = Pool(0x400 << 8, limits.mrs + limits.mws, step=1 << 8, end=1 << 32)
+        self.key_pool = Pool(0x400 << 8, limits.mrs + limits.mws, step=1 << 8, end=KEYS << 8)
         self.gid_pool = Pool(0, limits.gids, end=limits.gids)
 
     def nq(self, number: int) -> Ring | None:
