@@ -233,6 +233,7 @@ Polled Qp::take_failed(Ring& ring, Completion& out) {
 }
 
 bool Qp::look_around(Side side) {
+  if (dead_) return false;
   Ring& ring = ring_[static_cast<int>(side)];
   ring.countdown = reload_;
   const host::Idle idle = domain_->idle();

@@ -102,9 +102,9 @@ TEST_CASE("a pair retires under the eyes of those who wait, and its memory can b
     {
       std::lock_guard lock(gil);
       pair.qp->retire("destroyed");
+      pair.events->retire("closed");
     }
     pair.qp->drain();
-    pair.events->retire("closed");
     pair.events->drain();
     pair.function->release();  // frees the rings
     sends.join();
