@@ -55,6 +55,7 @@ class Bare:
 
     def __init__(self, function: Any) -> None:
         self.function = function
+        self.enable()
         self.registers = function.map(0)
         self.doorbells = function.map(2)
         self.answer_memory = self.dma(PAGE)
@@ -63,6 +64,15 @@ class Bare:
         self.doorbell = 0
         self.command_ring: Any = None
         self.slots = 0
+
+    def enable(self) -> None:
+        """Memory space and bus mastering (PCI_COMMAND), which a reset turns off."""
+        self.function.set_config16(4, self.function.config16(4) | 0x6)
+
+    def reset(self) -> None:
+        """Function-level reset."""
+        self.function.reset()
+        self.enable()
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 

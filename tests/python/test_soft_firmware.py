@@ -242,7 +242,7 @@ def test_reset_forgets_everything(bare: Bare, how: str) -> None:
     if how == "hwrm":
         bare.hwrm("func_reset")
     else:
-        bare.function.reset()
+        bare.reset()
     after = bare.function.firmware.counts()
     assert {name: after[name] for name in clean} == clean
 
@@ -1128,14 +1128,14 @@ def test_refuse_each_command_of_a_sequence(bare: Bare) -> None:
     total = len(firmware.log)
     assert total > 20
     for k in range(1, total + 1):
-        bare.function.reset()
+        bare.reset()
         firmware.refuse("*", k)
         before = len(firmware.log)
         with pytest.raises(Refusal):
             bare.up()
         assert len(firmware.log) - before == k
         assert firmware.log[-1].why == "refused, as it was told"
-    bare.function.reset()
+    bare.reset()
     bare.up()
 
 
@@ -1171,7 +1171,7 @@ def test_a_reset_cancels_late_answers(up: Bare) -> None:
     up.patience = 0.0
     with pytest.raises(NoAnswer):
         up.hwrm("ver_get")
-    up.function.reset()
+    up.reset()
     memoryview(up.answer_memory)[:] = bytes(PAGE)
     time.sleep(0.15)
     assert up.answered(up.sequence) is None
@@ -1235,7 +1235,7 @@ def test_stop(up: Bare, where: str, run: int, answered: bool) -> None:
     for call in (lambda: up.rcfw("query_version"), lambda: up.hwrm("ver_get")):
         with pytest.raises(NoAnswer):
             call()
-    up.function.reset()
+    up.reset()
     assert not firmware.stopped
     up.hwrm("ver_get")
 
