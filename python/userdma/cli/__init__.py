@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from userdma.cli.demo import demo
-from userdma.cli.devices import devices
-from userdma.cli.info import info
+from userdma.cli import demo, devices, info
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,6 +13,5 @@ def main() -> None:
     """RDMA NICs driven from user space; NICs in software where there is no hardware."""
 
 
-main.add_command(demo)
-main.add_command(devices)
-main.add_command(info)
+for module in (demo, devices, info):
+    main.add_command(module.command)

@@ -42,9 +42,9 @@ def find(sysfs: str = "/sys", dev: str = "/dev") -> list[Device]:
     return found
 
 
-@click.command()
+@click.command("devices")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
-def devices(as_json: bool) -> None:
+def command(as_json: bool) -> None:
     """List what userdma.open takes here, and what to change where it cannot open something.
 
     Soft NICs, the PCI functions that a driver of this package fits, and the RDMA devices of the kernel.

@@ -29,10 +29,10 @@ def describe(nic: userdma.Nic) -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.command("info")
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def info(name: str, as_json: bool) -> None:
+def command(name: str, as_json: bool) -> None:
     """Open the NIC NAME (as userdma devices lists them), and show its addresses, firmware and limits."""
     try:
         with userdma.open(name) as nic:
