@@ -466,7 +466,7 @@ void bind_bnxt(py::module_& m) {
           py::arg("key"), py::arg("fields"))
       .def("mr_deregister", [](PythonBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
            py::arg("key"))
-      .def("ingress", &SoftBnxt::ingress, py::arg("open"))
+      .def("ingress", [](PythonBnxt& self, bool open) { self.ingress(open); }, py::arg("open"))
       .def("counts", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.counts(); })); })
       .def("stats", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.stats(); })); })
       .def("vanish", [](PythonBnxt& self) { unlocked([&] { self.vanish(); }); })
