@@ -19,6 +19,7 @@ PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 _ENTRIES = PAGE // 8
 MOST_PAGES = _ENTRIES * _ENTRIES
+_REGION_SHIFTS = (12, 13, 16, 18, 20, 21, 22, 30)  # CMDQ_REGISTER_MR_LOG2_PG_SIZE_PG_*
 
 
 @dataclass(frozen=True)
@@ -49,23 +50,22 @@ def build(ledger: Ledger, pages: list[int], *, queue: bool = False) -> PageTable
 
 
 def best_shift(runs: list[tuple[int, int]]) -> int:
-    """The largest page (log2, 4 KiB to 1 GiB) that every run starts on, and every run but the last ends on.
+    """The largest page of a region (log2) that every run starts on, and every run but the last ends on.
 
     The last page may reach past the memory's end, which a region's size holds the chip to. Where that makes more pages
     than a table holds, and the memory is one run, the first page may also start before the memory: the address of a
     region's first byte counts from the beginning of its first page.
     """
-    bits = runs[0][0]
+    bits = 0
     for i, (address, size) in enumerate(runs):
-        bits |= address
-        if i + 1 < len(runs):
-            bits |= size
+        bits |= address | (size if i + 1 < len(runs) else 0)
     total = sum(size for _, size in runs)
-    # A page larger than the memory has no use.
-    largest = max(PAGE_SHIFT, min(30, (total - 1).bit_length()))
-    shift = min(largest, (bits & -bits).bit_length() - 1) if bits else largest
-    while len(runs) == 1 and shift < 30 and len(split(runs, shift)) > MOST_PAGES:
-        shift += 1
+    # No page is more than twice as large as the memory: there would be no use in it.
+    fit = [shift for shift in _REGION_SHIFTS if not bits & ((1 << shift) - 1) and 1 << shift < 2 * total]
+    shift = fit[-1] if fit else PAGE_SHIFT
+    if len(runs) == 1 and total >> shift >= MOST_PAGES:
+        larger = (s for s in _REGION_SHIFTS if s >= shift and len(split(runs, s)) <= MOST_PAGES)
+        shift = next(larger, shift)
     return shift
 
 
