@@ -243,10 +243,8 @@ class Bare:
             entries += -entries % max(1, caps.entry_multiple)
             memory = self.dma(entries * caps.entry_size)
             if caps.flags & hwrm.BackingStoreQcapsFlags.ENABLE_CTX_KIND_INIT and type != spoil:
-                view = memoryview(memory)
-                for at in range(caps.ctx_init_offset * 4, entries * caps.entry_size, caps.entry_size):
-                    view[at] = caps.ctx_init_value
-                view.release()
+                at, size = caps.ctx_init_offset * 4, caps.entry_size
+                memoryview(memory)[at : entries * size : size] = bytes([caps.ctx_init_value]) * entries
             level, base = self.table(memory.pages())
             self.hwrm(
                 "func_backing_store_cfg_v2",

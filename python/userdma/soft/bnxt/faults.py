@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from userdma.messages import Fields
 
 
 class Kind(enum.Enum):
@@ -41,7 +42,7 @@ class Entry(NamedTuple):
     """One command in the firmware's log."""
 
     name: str  # "unknown_0x…" where the tables have no such command
-    request: Mapping[str, object]  # the request's fields
+    request: Fields  # as it was decoded: its fields are attributes
     status: int | None  # the error code or status; None: it was not run
     why: str  # for a person: what was wrong; "" if nothing was
 

@@ -16,11 +16,12 @@ import threading
 import traceback
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from userdma import _core
 from userdma.errors import Error
+from userdma.messages import Fields
 from userdma.soft.bnxt.faults import Entry, Fault, Faults, Kind
 from userdma.soft.bnxt.hwrm import Hwrm
 from userdma.soft.bnxt.rcfw import Rcfw
@@ -181,7 +182,7 @@ class Firmware:
 
     # ---- for the channels --------------------------------------------------------------------------------------------
 
-    def note(self, name: str, request: Mapping[str, object], status: int | None, why: str = "") -> None:
+    def note(self, name: str, request: Fields, status: int | None, why: str = "") -> None:
         self._log.append(Entry(name, request, status, why))
 
     def halt(self) -> None:

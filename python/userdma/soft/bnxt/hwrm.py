@@ -9,7 +9,7 @@ object), RESOURCE_ALLOC_ERROR for a limit reached, CMD_NOT_SUPPORTED for an unkn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any
@@ -137,19 +137,19 @@ class Hwrm:
 
         command = self._commands.get(head.req_type)
         name = command.name if command else f"unknown_{head.req_type:#06x}"
+        request = command.request.unpack(data, short=True) if command else head
         fault = firmware.faults.next(name)
         kind = fault.kind if fault else None
         if kind is Kind.STOP_AT:
-            firmware.note(name, {}, None, "the firmware stopped at it, as it was told")
+            firmware.note(name, request, None, "the firmware stopped at it, as it was told")
             firmware.halt()
             firmware.pend(lambda: firmware.hwrm(window))
             return
 
-        request = command.request.unpack(data, short=True) if command else head
         answer, code, why = self._run(
             head, command, request, len(data) if data is not window else table.MAX_REQUEST, fault
         )
-        firmware.note(name, _shown(request), code, why)
+        firmware.note(name, request, code, why)
         if kind is Kind.STOP_IN:
             firmware.halt()
             return
@@ -712,7 +712,3 @@ _ENTRY_BYTES = {
     table.RingType.RX_AGG: 16,
     table.RingType.NQ: 16,
 }
-
-
-def _shown(request: Fields) -> Mapping[str, object]:
-    return {name: getattr(request, name) for name in request}

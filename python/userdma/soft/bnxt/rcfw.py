@@ -8,7 +8,7 @@ come now, NOT_IMPLEMENTED for a known command that this firmware does not have, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,11 +146,12 @@ class Rcfw:
         init = table.INIT.unpack(firmware.core.bar_bytes(0, BASE, table.INIT.size))
         state = self._state
         nq = state.nq(init.creq_ring_id)
-        if nq is None or not init.cmdq_size or init.cmdq_lvl > 2:
+        slots = init.cmdq_size
+        if nq is None or not slots or slots & (slots - 1) or init.cmdq_lvl > 2:
             firmware.dropped["rcfw_init"] += 1
             return
         # Level 0 is one stretch of memory of any size (qplib_rcfw.c bnxt_qplib_alloc_rcfw_channel).
-        self._ring = _Ring(init.cmdq_pbl, init.cmdq_lvl, init.cmdq_size)
+        self._ring = _Ring(init.cmdq_pbl, init.cmdq_lvl, slots)
         state.creq = nq.id
         firmware.core.creq_set(nq.id)
 
@@ -158,10 +159,11 @@ class Rcfw:
         """The next ``count`` slots. Raises DmaFault, BadTable."""
         read = self._firmware.core.dma_read
         data = b""
-        for i in range(count):
-            at = (ring.consumer + i) % ring.slots * table.SLOT
-            page = find_page(read, ring.base, ring.level, 12, at >> 12) if ring.level else ring.base + (at & ~0xFFF)
-            data += read(page + (at & 0xFFF), table.SLOT)
+        while len(data) < count * table.SLOT:
+            at = (ring.consumer + len(data) // table.SLOT) % ring.slots * table.SLOT
+            n = min(count * table.SLOT - len(data), ring.slots * table.SLOT - at, 4096 - (at & 0xFFF))
+            page = find_page(read, ring.base, ring.level, 12, at >> 12)
+            data += read(page + (at & 0xFFF), n)
         return data
 
     def _command(self, ring: _Ring, there: int) -> None:
@@ -175,16 +177,15 @@ class Rcfw:
         head = table.COMMAND.unpack(data[16:] if envelope else data, short=True)
         command = None if envelope else table.BY_CODE.get(head.opcode)
         name = command.name if command else f"unknown_{head.opcode:#04x}"
+        request = command.request.unpack(data, short=True) if command else head
 
         fault = firmware.faults.next(name)
         kind = fault.kind if fault else None
         if kind is Kind.STOP_AT:
-            firmware.note(name, {}, None, "the firmware stopped at it, as it was told")
+            firmware.note(name, request, None, "the firmware stopped at it, as it was told")
             firmware.halt()
             return
         ring.consumer = (ring.consumer + count) & INDEX
-
-        request = command.request.unpack(data, short=True) if command else head
         if envelope:
             verdict: Refused | None = Refused(Status.NOT_IMPLEMENTED, "commands in an envelope are not implemented")
         elif size == 0 or size > there:
@@ -192,7 +193,7 @@ class Rcfw:
         else:
             verdict = None
         entry, status, why = self._run(head, command, request, count * table.SLOT, fault, verdict)
-        firmware.note(name, _shown(request), status, why)
+        firmware.note(name, request, status, why)
         if kind is Kind.STOP_IN:
             firmware.halt()
             return
@@ -798,7 +799,3 @@ def _raw(request: Fields, name: str) -> bytes:
 def _mapped(gid: bytes) -> bool:
     """An IPv4 address in a GID (::ffff:a.b.c.d)."""
     return gid[:12] == bytes(10) + b"\xff\xff"
-
-
-def _shown(request: Fields) -> Mapping[str, object]:
-    return {name: getattr(request, name) for name in request}
