@@ -332,7 +332,7 @@ void bind_host(py::module_& m) {
         std::string which = kind.empty() ? host::pci_kind(bus, sysfs) : kind;
         py::gil_scoped_release unlocked;
         if (which == "vfio") return host::open_vfio(bus, {sysfs, dev});
-        if (which == "physical") return host::open_physical(bus, {sysfs});
+        if (which == "physical") return host::open_physical(bus, {.sysfs = sysfs, .huge_pages = {}, .physical = {}});
         throw py::value_error("a PCI function is taken by \"vfio\" or \"physical\", not \"" + which + "\"");
       },
       py::arg("bus"), py::arg("kind") = "", py::kw_only(), py::arg("sysfs") = "/sys", py::arg("dev") = "/dev");
@@ -344,7 +344,7 @@ void bind_host(py::module_& m) {
           if (kind == "vfio")
             host::check_vfio(bus, {sysfs, dev});
           else
-            host::check_physical(bus, {sysfs});
+            host::check_physical(bus, {.sysfs = sysfs, .huge_pages = {}, .physical = {}});
           return py::make_tuple(kind, "");
         } catch (const host::Error& error) {
           return py::make_tuple("", error.what());

@@ -1,0 +1,363 @@
+#include "host/physical.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "hw/pci.h"
+
+namespace userdma::host {
+
+namespace pci = userdma::hw::pci;
+
+namespace {
+
+size_t system_page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+std::string mib(uint64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+// Documentation/admin-guide/mm/pagemap.rst: 8 bytes for each page; the frame in bits 0 to 54, present in bit 63.
+uint64_t from_pagemap(const void* at) {
+  static const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  uint64_t entry = 0;
+  auto address = reinterpret_cast<uintptr_t>(at);
+  const size_t page = system_page();
+  if (fd < 0 || pread(fd, &entry, sizeof(entry), static_cast<off_t>(address / page * sizeof(entry))) != sizeof(entry))
+    return 0;
+  constexpr uint64_t frames = (uint64_t{1} << 55) - 1;
+  if (entry >> 63 == 0 || (entry & frames) == 0) return 0;
+  return (entry & frames) * page + address % page;
+}
+
+std::string huge_page_folder() {
+  std::ifstream mounts("/proc/mounts");
+  std::string line;
+  while (std::getline(mounts, line)) {
+    std::istringstream words(line);
+    std::string device, folder, type;
+    if (words >> device >> folder >> type && type == "hugetlbfs") return folder;
+  }
+  throw MemoryError("no hugetlbfs is mounted: `mount -t hugetlbfs none /dev/hugepages`");
+}
+
+// A file of huge pages: memory whose physical addresses do not change, given out in pages and runs of pages.
+class HugePages {
+ public:
+  HugePages(const std::string& name, const PhysicalOptions& options)
+      : folder_(options.huge_pages.empty() ? huge_page_folder() : options.huge_pages),
+        path_(folder_ + "/userdma-" + name),
+        physical_(options.physical ? options.physical : from_pagemap) {
+    // What an owner that died left: the caller holds the function and has reset it, so nothing writes there.
+    unlink(path_.c_str());
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd_ < 0) throw MemoryError(with_errno("cannot make " + path_, errno));
+    struct statfs info{};
+    page_ = options.huge_page;
+    if (page_ == 0 && fstatfs(fd_, &info) == 0) page_ = static_cast<size_t>(info.f_bsize);
+  }
+  ~HugePages() {
+    for (const Chunk& chunk : chunks_) munmap(chunk.data, chunk.size);
+    close(fd_);
+    unlink(path_.c_str());
+  }
+  HugePages(const HugePages&) = delete;
+  HugePages& operator=(const HugePages&) = delete;
+
+  Memory take(size_t bytes) {
+    const size_t page = system_page();
+    const size_t size = (bytes + page - 1) / page * page;
+    for (Chunk& chunk : chunks_) {
+      for (auto each = chunk.free.begin(); each != chunk.free.end(); ++each) {
+        auto [offset, room] = *each;
+        if (room < size) continue;
+        chunk.free.erase(each);
+        if (room > size) chunk.free[offset + size] = room - size;
+        return memory(chunk, offset, size);
+      }
+    }
+    Chunk& chunk = grow((size + page_ - 1) / page_ * page_);
+    if (chunk.size > size) chunk.free[size] = chunk.size - size;
+    return memory(chunk, 0, size);
+  }
+
+  void give(const uint8_t* data, size_t size) {
+    Chunk* chunk = find(data, size);
+    if (chunk == nullptr) return;
+    size_t offset = static_cast<size_t>(data - chunk->data);
+    auto next = chunk->free.lower_bound(offset);
+    if (next != chunk->free.end() && offset + size == next->first) {
+      size += next->second;
+      next = chunk->free.erase(next);
+    }
+    if (next != chunk->free.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        before->second += size;
+        return;
+      }
+    }
+    chunk->free[offset] = size;
+  }
+
+  // The runs of memory that lies in the file; empty if it does not.
+  std::vector<Run> runs(const uint8_t* data, size_t size) {
+    Chunk* chunk = find(data, size);
+    return chunk == nullptr ? std::vector<Run>{} : runs(*chunk, static_cast<size_t>(data - chunk->data), size);
+  }
+
+ private:
+  struct Chunk {
+    uint8_t* data;
+    size_t size;
+    std::vector<uint64_t> frames;   // the physical address of each huge page
+    std::map<size_t, size_t> free;  // offset, bytes
+  };
+
+  Chunk& grow(size_t size) {
+    auto refuse = [&](const std::string& why) {
+      throw MemoryError(why + ": the machine has no " + mib(size) + " of huge pages left for " + path_ +
+                        "; `echo N > /proc/sys/vm/nr_hugepages` reserves N of " + mib(page_) +
+                        " (HugePages_Free in /proc/meminfo says how many are left)");
+    };
+    if (ftruncate(fd_, static_cast<off_t>(length_ + size)) != 0) refuse(with_errno("cannot grow the file", errno));
+    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | MAP_LOCKED, fd_,
+                      static_cast<off_t>(length_));
+    if (data == MAP_FAILED) {
+      int error = errno;
+      (void)!ftruncate(fd_, static_cast<off_t>(length_));
+      refuse(with_errno("cannot map huge pages", error));
+    }
+    Chunk chunk{static_cast<uint8_t*>(data), size, {}, {}};
+    for (size_t offset = 0; offset < size; offset += page_) {
+      uint64_t address = physical_(chunk.data + offset);
+      if (address == 0) {
+        munmap(data, size);
+        (void)!ftruncate(fd_, static_cast<off_t>(length_));
+        throw MemoryError(
+            "the system does not tell physical addresses (/proc/self/pagemap): root is needed, with "
+            "CAP_SYS_ADMIN");
+      }
+      chunk.frames.push_back(address);
+    }
+    length_ += size;
+    chunks_.push_back(std::move(chunk));
+    return chunks_.back();
+  }
+
+  Chunk* find(const uint8_t* data, size_t size) {
+    for (Chunk& chunk : chunks_)
+      if (data >= chunk.data && data < chunk.data + chunk.size &&
+          size <= chunk.size - static_cast<size_t>(data - chunk.data))
+        return &chunk;
+    return nullptr;
+  }
+
+  std::vector<Run> runs(const Chunk& chunk, size_t offset, size_t size) const {
+    std::vector<Run> list;
+    for (size_t end = offset + size; offset < end;) {
+      size_t within = offset % page_;
+      size_t bytes = std::min(page_ - within, end - offset);
+      uint64_t address = chunk.frames[offset / page_] + within;
+      if (!list.empty() && list.back().address + list.back().bytes == address)
+        list.back().bytes += bytes;
+      else
+        list.push_back({address, bytes});
+      offset += bytes;
+    }
+    return list;
+  }
+
+  Memory memory(const Chunk& chunk, size_t offset, size_t size) const {
+    std::memset(chunk.data + offset, 0, size);
+    return {chunk.data + offset, size, runs(chunk, offset, size), 0};
+  }
+
+  std::string folder_;
+  std::string path_;
+  std::function<uint64_t(const void*)> physical_;
+  int fd_ = -1;
+  size_t page_ = 0;
+  size_t length_ = 0;
+  std::vector<Chunk> chunks_;
+};
+
+class PhysicalFunction final : public Function {
+ public:
+  PhysicalFunction(const PciDevice& device, const PhysicalOptions& options)
+      : name_(device.bus()), path_(device.path()), bars_(device.bars()) {
+    fd_ = open((path_ + "/config").c_str(), O_RDWR | O_CLOEXEC);
+    if (fd_ < 0)
+      throw MachineError(with_errno("cannot open " + path_ + "/config", errno) +
+                         (errno == EACCES ? ": taking a function by its physical addresses needs root" : ""));
+    try {
+      // Gone with the process, however it ends.
+      if (flock(fd_, LOCK_EX | LOCK_NB) != 0)
+        throw MachineError(name_ + " is driven by another process (`fuser -v " + path_ + "/config`)");
+      // Whatever an owner before left running ends here, before its memory can go.
+      set_master(false);
+      write_file("enable", "1");
+      reset();
+      set_config(pci::kCommand, 2, config(pci::kCommand, 2) | pci::command::kMemory);
+      pages_ = std::make_unique<HugePages>(name_, options);
+    } catch (...) {
+      close(fd_.exchange(-1));
+      throw;
+    }
+  }
+  ~PhysicalFunction() override { PhysicalFunction::release(); }
+
+  std::string name() const override { return name_; }
+  size_t page() const override { return system_page(); }
+  Addressing addressing() const override { return Addressing::Physical; }
+
+  uint32_t config(unsigned offset, unsigned width) const override {
+    uint32_t value = ~0u;
+    int fd = fd_.load();
+    // Past the end of the file, or of a function that left: fewer bytes, or all ones.
+    if (fd < 0 || pread(fd, &value, width, offset) != static_cast<ssize_t>(width)) value = ~0u;
+    return width == 4 ? value : value & ((1u << (8 * width)) - 1);
+  }
+  void set_config(unsigned offset, unsigned width, uint32_t value) override {
+    if (int fd = fd_.load(); fd >= 0) (void)!pwrite(fd, &value, width, offset);
+  }
+
+  uint64_t bar_address(int index) const override { return index >= 0 && index < 6 ? bars_[index].address : 0; }
+  size_t bar_size(int index) const override { return index >= 0 && index < 6 ? bars_[index].size : 0; }
+
+  Bar map(int index) override {
+    if (bar_size(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
+    if (!bars_[index].memory) throw MachineError("BAR " + std::to_string(index) + " of " + name_ + " is I/O ports");
+    std::lock_guard lock(mutex_);
+    if (auto found = maps_.find(index); found != maps_.end()) return {index, found->second, bar_size(index)};
+    const std::string file = path_ + "/resource" + std::to_string(index);
+    int fd = open(file.c_str(), O_RDWR | O_SYNC | O_CLOEXEC);
+    if (fd < 0) throw MachineError(with_errno("cannot open " + file, errno));
+    void* base = mmap(nullptr, bar_size(index), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = errno;
+    close(fd);
+    if (base == MAP_FAILED) {
+      std::string why = with_errno("cannot map " + file, error);
+      if (error == EPERM) why += ": the kernel is locked down (Secure Boot, or lockdown= on its command line)";
+      if (error == EINVAL || error == EBUSY) why += ": another driver uses it (iomem=relaxed on the command line)";
+      throw MachineError(why);
+    }
+    maps_[index] = static_cast<uint8_t*>(base);
+    return {index, static_cast<uint8_t*>(base), bar_size(index)};
+  }
+
+  int interrupt(unsigned) override {
+    throw MachineError(name_ +
+                       " is taken by its physical addresses, where interrupts cannot reach the process: VFIO "
+                       "is needed for them");
+  }
+
+  void reset() override {
+    int fd = open((path_ + "/reset").c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+      bool done = write(fd, "1", 1) == 1;
+      int error = errno;
+      close(fd);
+      if (!done) throw MachineError(with_errno("the reset of " + name_ + " failed", error));
+      return;
+    }
+    if (errno != ENOENT) throw MachineError(with_errno("cannot open " + path_ + "/reset", errno));
+    throw MachineError(name_ + " cannot be reset by itself (no function-level reset), so it cannot be taken safely");
+  }
+
+  Memory alloc_dma(size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    return pages_->take(bytes);
+  }
+  void free_dma(const Memory& memory) override {
+    std::lock_guard lock(mutex_);
+    if (pages_) pages_->give(memory.data, memory.size);
+  }
+  Memory pin(void* address, size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    auto* data = static_cast<uint8_t*>(address);
+    std::vector<Run> runs = pages_->runs(data, bytes);
+    if (runs.empty())
+      throw MemoryError(name_ +
+                        " is not behind an IOMMU and takes only memory of its alloc_dma: other pages of the "
+                        "process go back to the system when it dies, while the NIC may still write them");
+    return {data, bytes, std::move(runs), 0};
+  }
+  void unpin(const Memory&) override {}
+
+  bool failed() const override { return config(pci::kVendorId, 2) == pci::kAllOnes; }
+
+  void release() override {
+    if (fd_.load() < 0) return;
+    set_master(false);
+    bool quiet = true;
+    try {
+      reset();
+    } catch (const MachineError&) {
+      quiet = failed();  // what left the bus writes nothing
+    }
+    for (const auto& [index, base] : maps_) munmap(base, bar_size(index));
+    maps_.clear();
+    // Memory that the device may still write must not go back to the system: the file stays, and so does its name.
+    if (quiet)
+      pages_.reset();
+    else
+      (void)pages_.release();
+    write_file("enable", "0");
+    close(fd_.exchange(-1));
+  }
+
+ private:
+  void set_master(bool on) {
+    uint32_t command = config(pci::kCommand, 2);
+    if (command == pci::kAllOnes) return;
+    set_config(pci::kCommand, 2, on ? command | pci::command::kMaster : command & ~uint32_t{pci::command::kMaster});
+  }
+
+  void write_file(const std::string& name, const char* text) {
+    int fd = open((path_ + "/" + name).c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)!write(fd, text, std::strlen(text));
+    close(fd);
+  }
+
+  std::string name_;
+  std::string path_;
+  std::array<PciBar, 6> bars_;
+  std::atomic<int> fd_{-1};
+  std::mutex mutex_;  // of what follows
+  std::map<int, uint8_t*> maps_;
+  std::unique_ptr<HugePages> pages_;
+};
+
+}  // namespace
+
+std::shared_ptr<Function> open_physical(const std::string& bus, const PhysicalOptions& options) {
+  PciDevice device(bus, options.sysfs);
+  if (std::string obstacle = device.physical_obstacle(); !obstacle.empty()) throw MachineError(obstacle);
+  return std::make_shared<PhysicalFunction>(device, options);
+}
+
+void check_physical(const std::string& bus, const PhysicalOptions& options) {
+  PciDevice device(bus, options.sysfs);
+  if (std::string obstacle = device.physical_obstacle(); !obstacle.empty()) throw MachineError(obstacle);
+  if (access(device.file("config").c_str(), R_OK | W_OK) != 0)
+    throw MachineError(with_errno("cannot open " + device.file("config"), errno) +
+                       ": taking a function by its physical addresses needs root");
+}
+
+}  // namespace userdma::host
