@@ -34,7 +34,7 @@ class ErrorKind(enum.Enum):
     REMOTE_ABORTED = "the peer aborted the operation"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OtherError:
     """A reason without a name here, by the NIC's number."""
 
@@ -89,7 +89,7 @@ def _check_address(what: str, value: object, size: int) -> None:
         raise ValueError(f"{what} must be {size} bytes, not {found}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
     """What a peer needs to connect to a queue pair. Plain data, sent to the peer by any means."""
 
@@ -117,7 +117,7 @@ class Endpoint:
         return endpoint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RemoteMemory:
     """Memory of a peer's region, as ``Region.remote`` names it, for ``Qp.read`` and ``Qp.write``. Plain data."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import connect, connected, counts, done, take
 
 import userdma
+from conftest import connect, connected, counts, done, take
 from userdma import (
     Access,
     DmaMemoryError,
@@ -342,7 +344,7 @@ def test_pages_of_a_numpy_array(nic: Nic) -> None:
 
 def test_pages_without_room(soft: Soft) -> None:
     """Error msg if the machine has no room to pin them for nic."""
-    nic = soft(memory=64 * MEBI)
+    nic = soft(pin_limit=64 * MEBI)
     pages = Pages(128 * MEBI)
     before = counts(nic)
     with pytest.raises(DmaMemoryError):
@@ -355,9 +357,7 @@ def test_pages_the_system_refuses(nic: Nic) -> None:
     with pytest.raises(Error):
         Region.pages(nic, 1 << 40, PAGE)  # nothing is mapped there
     readonly = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ)
-    import re
-
-    for line in open("/proc/self/maps"):
+    for line in Path("/proc/self/maps").read_text().splitlines():
         found = re.match(r"([0-9a-f]+)-[0-9a-f]+ r--", line)
         if found:
             with pytest.raises(Error):
@@ -560,7 +560,7 @@ def test_a_view(nic: Nic) -> None:
 
 
 def test_deregister_frees(soft: Soft) -> None:
-    """deregister r deregisters r and frees the memory the library allocated for it, and unpins the memory pages pinned."""
+    """deregister r deregisters r and frees the memory the library allocated for it, and unpins what pages pinned."""
     nic = soft()
     before = counts(nic)
     pages = Pages(MEBI)

@@ -134,7 +134,7 @@ def _take(chip: Chip) -> None:
     if command == 0xFFFF:
         raise MachineError(f"{function.name} left the bus: its registers read all ones")
     function.set_config16(_COMMAND, command | _COMMAND_MEMORY | _COMMAND_MASTER)
-    chip.ledger.memory(lambda: function.set_config16(_COMMAND, function.config16(_COMMAND) & ~_COMMAND_MASTER))
+    chip.ledger.afterwards(lambda: function.set_config16(_COMMAND, function.config16(_COMMAND) & ~_COMMAND_MASTER))
     for kind, at in capabilities(function):
         if kind == _EXPRESS:
             # With it, a completion could be seen before the bytes that it is about.
@@ -149,8 +149,8 @@ def _take(chip: Chip) -> None:
     chip.bar = function.map(2)
     chip.hwrm = HwrmChannel(chip.firmware, registers)
     memory = chip.hwrm.memory
-    chip.ledger.memory(lambda: function.free_dma(memory))
-    chip.ledger.memory(chip.hwrm.close)
+    chip.ledger.afterwards(lambda: function.free_dma(memory))
+    chip.ledger.afterwards(chip.hwrm.close)
 
 
 def _identify(chip: Chip) -> None:
@@ -186,7 +186,7 @@ def _register(chip: Chip) -> None:
     """Start from nothing, and let the firmware know of a driver."""
     ledger, channel, name = chip.ledger, chip.hwrm, chip.function.name
     ledger.call(channel, "hwrm_func_reset")
-    ledger.memory(chip.backing.give_back)
+    ledger.afterwards(chip.backing.give_back)
     ledger.undo(channel, "hwrm_func_reset")  # takes the backing store from the firmware: unregistering does not
     caps = ledger.call(channel, "hwrm_func_qcaps", fid=hwrm.TARGET_SELF)
     if not caps.flags & hwrm.FuncQcapsFlags.ROCE_V2_SUPPORTED:
@@ -336,7 +336,7 @@ def _command_queue(chip: Chip) -> None:
     ledger = chip.ledger
     creq, memory = _ring(chip, hwrm.RingType.NQ, _CREQ_ENTRIES, 16, int_mode=hwrm.RingIntMode.MSIX)
     chip.events = _core.EventRing(chip.domain, memory, _CREQ_ENTRIES, ring=creq, bar=chip.bar, doorbell=chip.doorbell)
-    ledger.memory(chip.events.close)
+    ledger.afterwards(chip.events.close)
     chip.events.arm()
 
     chip.statistics = ledger.alloc(PAGE)
@@ -352,7 +352,7 @@ def _command_queue(chip: Chip) -> None:
 
     queue = ledger.alloc(CMDQ_ENTRIES * rcfw.SLOT)
     chip.rcfw = RcfwChannel(chip.firmware, chip.function.map(0), queue, chip.events)
-    ledger.memory(chip.rcfw.close)
+    ledger.afterwards(chip.rcfw.close)
     chip.rcfw.start(queue.pages(PAGE_SHIFT)[0], creq)
 
     _query(chip)
@@ -380,7 +380,7 @@ def _query(chip: Chip) -> None:
         with memoryview(memory).cast("B") as view:
             answer = layout.unpack(view)
     except BaseException:
-        chip.ledger.memory(room.give_back)
+        chip.ledger.afterwards(room.after_reset)
         chip.ledger.unsure = chip.ledger.unsure or room.unsure
         raise
     room.give_back()

@@ -245,9 +245,12 @@ class BnxtDevice(Device):
     def destroy_pair(self, pair: Pair) -> None:
         with self._control:
             self._begin()
-            pair.ledger.unsure = ""
-            pair.ledger.give_back()
-            self._pairs.discard(pair)
+            self._destroy(pair)
+
+    def _destroy(self, pair: Pair) -> None:
+        pair.ledger.unsure = ""  # a connect's, which names no memory
+        pair.ledger.give_back()
+        self._pairs.discard(pair)
 
     # ---- regions -------------------------------------------------------------------------------------------------
 
@@ -329,8 +332,11 @@ class BnxtDevice(Device):
     def deregister(self, registration: Registration) -> None:
         with self._control:
             self._begin()
-            registration.ledger.give_back()
-            self._registrations.discard(registration)
+            self._deregister(registration)
+
+    def _deregister(self, registration: Registration) -> None:
+        registration.ledger.give_back()
+        self._registrations.discard(registration)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -348,12 +354,12 @@ class BnxtDevice(Device):
             thing = self.orphans.popleft()
             if isinstance(thing, Pair):
                 with suppress(Error):
-                    self.destroy_pair(thing)
+                    self._destroy(thing)
             elif not idle:
                 self.orphans.append(thing)
             else:
                 with suppress(Error):
-                    self.deregister(thing)
+                    self._deregister(thing)
 
     def _drop(self, ledger: Ledger, forget: Callable[[], None]) -> None:
         """A sequence failed: give back what it took. What cannot be stays until `close`."""

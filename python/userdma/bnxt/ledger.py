@@ -13,45 +13,48 @@ from userdma.messages import Fields
 
 
 @dataclass
-class _Taken:
-    give_back: Callable[[], object]
-    command: str  # of the firmware; "": memory, which the firmware may know by what was taken after it
+class _Undo:
+    channel: Channel
+    command: str
+    fields: dict[str, Any]
 
 
 class Ledger:
     """Memory and firmware objects, in the order they were taken.
 
-    Memory that the firmware may still name is never freed: not while something that was taken after it could not be
-    given back, nor after a command whose outcome is unknown (no answer, or an exception ended the wait for it). Such
-    memory stays in the ledger until the function was reset.
+    They are given back in reverse order: first every object, then the memory. So memory is never freed that the
+    firmware may still name: not while one of its objects could not be given back, nor after a command whose outcome is
+    unknown (no answer, or an exception ended the wait for it). It then stays in the ledger until the function was
+    reset.
     """
 
     def __init__(self, function: _core.Function) -> None:
         self._function = function
-        self._taken: list[_Taken] = []
+        self._memory: list[Callable[[], object]] = []
+        self._objects: list[_Undo] = []
         self.unsure = ""  #: the command whose outcome is unknown
 
     def __bool__(self) -> bool:
-        return bool(self._taken)
+        return bool(self._memory or self._objects)
 
     def alloc(self, n: int) -> _core.Memory:
         function = self._function
         memory = function.alloc_dma(n)
-        self.memory(lambda: function.free_dma(memory))
+        self._memory.append(lambda: function.free_dma(memory))
         return memory
 
     def pin(self, address: int, n: int) -> _core.Memory:
         function = self._function
         memory = function.pin(address, n)
-        self.memory(lambda: function.unpin(memory))
+        self._memory.append(lambda: function.unpin(memory))
         return memory
 
-    def memory(self, give_back: Callable[[], object]) -> None:
-        """Something of this process's was taken, which the firmware may come to name."""
-        self._taken.append(_Taken(give_back, ""))
+    def afterwards(self, give_back: Callable[[], object]) -> None:
+        """Something of this process's, to be given back like memory."""
+        self._memory.append(give_back)
 
     def call(self, channel: Channel, name: str, **fields: Any) -> Fields:
-        """Run a command that names what is in this ledger."""
+        """Run a command that may name what is in this ledger."""
         self.unsure = name
         try:
             answer = channel.call(name, **fields)
@@ -62,21 +65,23 @@ class Ledger:
         return answer
 
     def undo(self, channel: Channel, name: str, **fields: Any) -> None:
-        """What was just made at the firmware is given back by this command."""
-        self._taken.append(_Taken(lambda: self.call(channel, name, **fields), name))
+        """An object was just made at the firmware: this command gives it back."""
+        self._objects.append(_Undo(channel, name, fields))
 
     def give_back(self) -> None:
-        """Give everything back, the last first. An error or exception of a command ends it; what is left stays here."""
+        """Give everything back. An error or an exception of a command ends it; what is left stays here."""
         if self.unsure:
-            # What the command names may be used, so what can still be given back is what came after: nothing.
             return
-        while self._taken:
-            last = self._taken[-1]
-            last.give_back()
-            self._taken.pop()
+        while self._objects:
+            last = self._objects[-1]
+            self.call(last.channel, last.command, **last.fields)
+            self._objects.pop()
+        while self._memory:
+            self._memory[-1]()
+            self._memory.pop()
 
     def after_reset(self) -> None:
         """The function was reset and knows nothing any more: free the memory that is left."""
         self.unsure = ""
-        self._taken = [taken for taken in self._taken if not taken.command]
+        self._objects.clear()
         self.give_back()
