@@ -187,8 +187,12 @@ struct Out {
 struct In {
   Ring* ring;  // null: the sender did not keep to the layout
   RingRecord* record;
+  const PortRecord* peer;
+  Life life;  // the sender's
   uint32_t pid;
   uint32_t position = 0;   // lines read
+  uint32_t last = 0;       // its position when the sender was seen to have left: nothing is behind it by a whole ring
+  bool left = false;
   uint32_t published = 0;  // what the sender was told
   Header before;           // addresses of the packet before
   Mappings mappings;
@@ -241,6 +245,12 @@ class ShmPort final : public Port {
     return true;
   }
   bool adopt();
+  // Bounds what is still read of a sender that has left, whatever it wrote.
+  static void note_left(In& in) {
+    if (in.left || in.peer->life.load(std::memory_order_acquire) == in.life) return;
+    in.left = true;
+    in.last = in.position + ring_lines;
+  }
   unsigned empty(unsigned slot, Sink& sink, unsigned budget);
   void consume(In& in, uint32_t lines, bool tell);
   void tell(const std::string& why);
@@ -635,6 +645,8 @@ bool ShmPort::adopt() {
       auto in = std::make_unique<In>();
       in->ring = &file_.ring[adopted_[sender] - 1];
       in->record = &file_.header.ring[adopted_[sender] - 1];
+      in->peer = &peer;
+      in->life = in->record->sender;
       in->pid = peer.pid;
       in->before.psns = 1;
       std::memcpy(in->before.dmac, mac_, 6);
@@ -659,6 +671,8 @@ unsigned ShmPort::receive(Sink& sink, unsigned budget) {
   uint32_t changes = record_.changes.load(std::memory_order_acquire);
   unsigned taken = 0;
   unsigned count = count_.load(std::memory_order_relaxed);
+  if (changes != seen_.load(std::memory_order_relaxed)) [[unlikely]]
+    for (unsigned slot = 0; slot < count; ++slot) note_left(*ins_[slot]);
   for (unsigned i = 0; i < count && taken < budget; ++i) {
     unsigned slot = count == 1 ? 0 : (turn_ + i) % count;
     taken += empty(slot, sink, budget - taken);
@@ -668,7 +682,10 @@ unsigned ShmPort::receive(Sink& sink, unsigned budget) {
   if (changes != seen_.load(std::memory_order_relaxed) && taken < budget) [[unlikely]] {
     seen_.store(adopt() ? changes - 1 : changes, std::memory_order_relaxed);
     count = count_.load(std::memory_order_relaxed);
-    for (unsigned slot = 0; slot < count && taken < budget; ++slot) taken += empty(slot, sink, budget - taken);
+    for (unsigned slot = 0; slot < count && taken < budget; ++slot) {
+      note_left(*ins_[slot]);
+      taken += empty(slot, sink, budget - taken);
+    }
   }
   return taken;
 }
@@ -690,7 +707,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
     unsigned at = in.position % ring_lines;
     Line* line = &in.ring->line[at];
     uint64_t word = line->first.load(std::memory_order_acquire);
-    if (!word) break;
+    if (!word || (in.left && static_cast<int32_t>(in.position - in.last) >= 0)) break;
     First first = std::bit_cast<First>(word);
     uint32_t lines = first.kind == Kind::Skip ? ring_lines - at : first.lines;
     auto* base = reinterpret_cast<uint8_t*>(line);

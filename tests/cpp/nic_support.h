@@ -1,0 +1,150 @@
+// A NIC with one queue pair, without a NIC family: the entries are given as they are, and a key opens all of its memory.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "soft/nic.h"
+#include "wire_support.h"
+
+namespace nic_support {
+
+using namespace userdma::soft;  // NOLINT
+using transport::Arrival;
+using transport::Attributes;
+using transport::Op;
+using transport::Receive;
+using transport::Spans;
+using transport::State;
+using transport::Status;
+using transport::Work;
+using wire_support::Mac;
+using wire_support::mac;
+
+class Machine final : public transport::Rings {
+ public:
+  static constexpr size_t bytes = 4u << 20;
+  static constexpr uint32_t qpn = 17;
+
+  Machine(std::shared_ptr<wire::Wire> wire, uint8_t number, std::shared_ptr<Clock> clock, bool thread)
+      : number_(number) {
+    memory = arena.alloc(bytes);
+    Nic::Options options;
+    std::memcpy(options.mac, mac(number).bytes, 6);
+    options.thread = thread;
+    nic = std::make_unique<Nic>(std::move(wire), std::move(clock), &arena, options);
+    std::lock_guard guard(nic->lock());
+    nic->engine().create(qpn, this);
+  }
+
+  void connect(uint8_t peer, uint8_t timeout = 14, uint8_t retry = 7) {
+    Attributes a;
+    a.dest_qp = qpn;
+    a.mtu = 4096;
+    std::memcpy(a.dmac, mac(peer).bytes, 6);
+    std::memcpy(a.smac, mac(number_).bytes, 6);
+    a.sgid[15] = number_;
+    a.dgid[15] = peer;
+    a.timeout = timeout;
+    a.retry = retry;
+    a.rnr_retry = 7;
+    a.min_rnr_timer = 1;
+    a.max_rd_atomic = a.max_dest_rd_atomic = 16;
+    a.access = transport::RemoteWrite | transport::RemoteRead | transport::RemoteAtomic;
+    a.rq_psn = a.sq_psn = 5;
+    uint32_t fields = ~0u;
+    std::lock_guard guard(nic->lock());
+    for (State state : {State::Init, State::Rtr, State::Rts}) {
+      a.state = state;
+      nic->engine().modify(qpn, a, fields);
+    }
+  }
+
+  void post(Op op, uint64_t at, uint32_t length, uint64_t remote = 0, uint32_t immediate = 0) {
+    Work work{};
+    work.op = op;
+    work.signaled = true;
+    work.sges = length ? 1 : 0;
+    work.immediate = immediate;
+    work.length = length;
+    work.remote = remote;
+    work.sge[0] = {at, 1, length};
+    nic->ring([&](transport::Engine& engine) {
+      work.handle = static_cast<uint32_t>(works_.size());
+      works_.push_back(work);
+      engine.kick(qpn);
+    });
+  }
+  void receive(uint64_t at, uint32_t length) {
+    Receive receive{};
+    receive.sges = 1;
+    receive.length = length;
+    receive.sge[0] = {at, 1, length};
+    nic->ring([&](transport::Engine&) { receives_.push_back(receive); });
+  }
+
+  // Entries that ended, and how the last one did.
+  std::atomic<unsigned> sent{0}, received{0};
+  std::atomic<Status> send_status{Status::Ok}, receive_status{Status::Ok};
+  std::atomic<uint64_t> received_bytes{0};
+  std::atomic<bool> is_failed{false};
+
+  Arena arena;
+  uint8_t* memory;
+  std::unique_ptr<Nic> nic;
+
+ private:
+  Next next_work(Work& out, Status&) override {
+    if (next_ == works_.size()) return Next::None;
+    out = works_[next_++];
+    return Next::Entry;
+  }
+  bool work_again(uint32_t handle, uint32_t, uint32_t, Work& out) override {
+    out = works_[handle];
+    return true;
+  }
+  Next next_receive(Receive& out, Status&) override {
+    if (receives_.empty()) return Next::None;
+    out = receives_.front();
+    receives_.pop_front();
+    return Next::Entry;
+  }
+  void complete_work(uint32_t handle, bool, Status status, uint64_t) override {
+    send_status = status;
+    sent.fetch_add(1, std::memory_order_release);
+    if (handle + 1 == works_.size() && next_ == works_.size() && works_.size() > 1000) {
+      // Nothing is outstanding: the handles start again.
+      works_.clear();
+      next_ = 0;
+    }
+  }
+  void complete_receive(uint32_t, const Arrival& arrival) override {
+    receive_status = arrival.status;
+    received_bytes = arrival.bytes;
+    received.fetch_add(1, std::memory_order_release);
+  }
+  void failed(bool, Status) override { is_failed = true; }
+  Status reach(uint32_t key, uint64_t va, uint64_t length, uint8_t, bool remote, Spans& out,
+               uint64_t& covered) override {
+    if ((!remote && key != 1) || va > bytes || length > bytes - va)
+      return remote ? Status::RemoteAccess : Status::LocalProtection;
+    out.count = length ? 1 : 0;
+    out.span[0] = {memory + va, length};
+    covered = length;
+    return Status::Ok;
+  }
+  bool invalidate(uint32_t) override { return false; }
+
+  const uint8_t number_;
+  std::vector<Work> works_;
+  size_t next_ = 0;
+  std::deque<Receive> receives_;
+};
+
+inline std::shared_ptr<Clock> real_clock() { return std::make_shared<RealClock>(); }
+
+}  // namespace nic_support
