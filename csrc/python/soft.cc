@@ -5,11 +5,15 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "python/host.h"
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/clock.h"
 #include "soft/gpu.h"
+#include "soft/wire/codec.h"
+#include "soft/wire/faults.h"
+#include "soft/wire/tap.h"
 #include "soft/wire/wire.h"
 
 namespace userdma::python {
@@ -280,26 +284,35 @@ bool python_runs() {
 #endif
 }
 
+// Runs the firmware's `work`, with the GIL. Python runs the handlers of signals in its main thread, between any two
+// instructions there: an exception out of one (KeyboardInterrupt) is meant for the program that stored to the register,
+// and must not end a command halfway. So what the main thread asks for runs in a thread of its own.
+template <class F>
+void run_firmware(F&& work) {
+  if (!python_runs()) return;
+  py::gil_scoped_acquire gil;
+  const auto main = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  if (PyThread_get_thread_ident() != main) {
+    work();
+    return;
+  }
+  py::gil_scoped_release released;
+  std::thread([&] {
+    py::gil_scoped_acquire held;
+    work();
+  }).join();
+}
+
 void set_firmware(PythonBnxt& self, py::object hwrm, py::object rcfw, py::object reset) {
   self.hwrm = std::move(hwrm);
   self.rcfw = std::move(rcfw);
   self.reset = std::move(reset);
   self.set_firmware({
       [&self](const uint8_t* window, size_t bytes) {
-        if (!python_runs()) return;
-        py::gil_scoped_acquire gil;
-        call(self.hwrm, py::bytes(reinterpret_cast<const char*>(window), bytes));
+        run_firmware([&] { call(self.hwrm, py::bytes(reinterpret_cast<const char*>(window), bytes)); });
       },
-      [&self](uint32_t producer) {
-        if (!python_runs()) return;
-        py::gil_scoped_acquire gil;
-        call(self.rcfw, producer);
-      },
-      [&self] {
-        if (!python_runs()) return;
-        py::gil_scoped_acquire gil;
-        call(self.reset);
-      },
+      [&self](uint32_t producer) { run_firmware([&] { call(self.rcfw, producer); }); },
+      [&self] { run_firmware([&] { call(self.reset); }); },
   });
 }
 
@@ -329,10 +342,45 @@ void collect(PyHeapTypeObject* heap) {
   heap->ht_type.tp_clear = clear;
 }
 
+using soft::wire::Faults;
+using soft::wire::FaultyWire;
+using soft::wire::Tap;
+
 template <class F>
 auto unlocked(F&& work) {
   py::gil_scoped_release release;
   return work();
+}
+
+std::shared_ptr<Wire> make_wire(const std::optional<std::string>& name, double loss, double duplicate, double reorder,
+                                double corrupt, double delay, unsigned reorder_depth, uint64_t delay_ns, uint64_t seed,
+                                std::shared_ptr<Clock> clock, bool frames) {
+  const bool impairs = loss != 0 || duplicate != 0 || reorder != 0 || corrupt != 0 || delay != 0;
+  return unlocked([&]() -> std::shared_ptr<Wire> {
+    auto wire = name ? Wire::named(*name) : Wire::make();
+    if (!impairs && !frames) return wire;
+    Faults faults;
+    faults.loss = loss;
+    faults.duplicate = duplicate;
+    faults.reorder = reorder;
+    faults.corrupt = corrupt;
+    faults.delay = delay;
+    faults.reorder_depth = reorder_depth;
+    faults.delay_ns = delay_ns;
+    faults.seed = seed;
+    if (!clock) clock = std::make_shared<RealClock>();
+    return std::make_shared<FaultyWire>(std::move(wire), faults, std::move(clock));
+  });
+}
+
+FaultyWire& framed(Wire& wire) {
+  auto* found = dynamic_cast<FaultyWire*>(&wire);
+  if (!found) value_error("the wire carries packets that are no frames: make it with frames=True");
+  return *found;
+}
+
+py::bytes to_bytes(const std::vector<uint8_t>& frame) {
+  return py::bytes(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
 
 void check_bar(const PythonBnxt& self, int bar) {
@@ -500,13 +548,48 @@ void bind_soft(py::module_& m) {
       .def("advance", &VirtualClock::advance, py::arg("nanoseconds"), py::call_guard<py::gil_scoped_release>());
 
   py::class_<Wire, std::shared_ptr<Wire>>(m, "Wire", "What soft NICs are connected by.")
-      .def(py::init([](const std::optional<std::string>& name) {
-             return unlocked([&] { return name ? Wire::named(*name) : Wire::make(); });
-           }),
-           py::arg("name") = py::none(),
+      .def(py::init(&make_wire), py::arg("name") = py::none(), py::kw_only(), py::arg("loss") = 0.0,
+           py::arg("duplicate") = 0.0, py::arg("reorder") = 0.0, py::arg("corrupt") = 0.0, py::arg("delay") = 0.0,
+           py::arg("reorder_depth") = Faults{}.reorder_depth, py::arg("delay_ns") = Faults{}.delay_ns,
+           py::arg("seed") = 0, py::arg("clock") = py::none(), py::arg("frames") = false,
            "A new wire in this process; by the name \"\" the process's default wire, by \"shm:NAME\" the one that "
-           "processes of this machine share.")
-      .def_property_readonly("name", &Wire::name);
+           "processes of this machine share. With faults (probabilities for each packet) or frames=True, packets cross "
+           "as RoCEv2 frames.")
+      .def_property_readonly("name", &Wire::name)
+      .def(
+          "capture", [](Wire& self, size_t limit) { framed(self).capture(limit); }, py::arg("limit"),
+          "Keeps the frames sent from here on, the first `limit` of them.")
+      .def(
+          "take",
+          [](Wire& self) {
+            py::list out;
+            for (const auto& frame : framed(self).take()) out.append(to_bytes(frame));
+            return out;
+          },
+          "The frames kept, which are forgotten.");
+
+  py::class_<Tap, std::shared_ptr<Tap>>(m, "Tap", "A place on a wire for a program that makes frames itself.")
+      .def(py::init([](const std::shared_ptr<Wire>& wire, const py::buffer& mac) {
+             uint8_t address[6];
+             std::memcpy(address, Bytes(mac).exactly(6, "the MAC"), 6);
+             return unlocked([&] { return std::make_shared<Tap>(wire, address); });
+           }),
+           py::arg("wire"), py::arg("mac"))
+      .def(
+          "send",
+          [](Tap& self, const py::buffer& frame) {
+            const Bytes bytes(frame);
+            const auto result = unlocked([&] { return self.send(bytes.data(), bytes.size()); });
+            return result == soft::wire::Malformed::No ? std::string() : std::string(soft::wire::name(result));
+          },
+          py::arg("frame"), "Sends a frame. What a receiver would throw away is not sent, and the result says why.")
+      .def("receive",
+           [](Tap& self) {
+             py::list out;
+             for (const auto& frame : unlocked([&] { return self.receive(); })) out.append(to_bytes(frame));
+             return out;
+           })
+      .def("close", [](Tap& self) { unlocked([&] { self.close(); }); });
 
   py::class_<SoftGpu, std::shared_ptr<SoftGpu>>(m, "SoftGpu", "Memory behind a BAR, which devices reach by its bus address.")
       .def(py::init([](size_t bytes) { return unlocked([&] { return std::make_shared<SoftGpu>(bytes); }); }),

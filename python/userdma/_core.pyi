@@ -1,7 +1,8 @@
 """The compiled core: PCI functions, rings and polling, the soft NICs' data path."""
 
 import enum
-from typing import Literal, final
+from collections.abc import Callable
+from typing import Any, Literal, final
 
 from typing_extensions import Buffer
 
@@ -297,3 +298,133 @@ class Qp:
     def room(self, side: Side) -> int: ...
     def poll(self, side: Side) -> Completion | None: ...
     def wait(self, side: Side, us: int) -> Completion | None: ...
+
+# ---- Soft: wires, clocks, the Thor2 in software, memory behind a BAR -----------------------------------------------
+
+class DmaFault(Exception):
+    """A device reached for memory that is not mapped for it."""
+
+class Clock:
+    """The time that timers of soft NICs run on."""
+
+    def now(self) -> int:
+        """Nanoseconds from an arbitrary start."""
+    @property
+    def is_virtual(self) -> bool: ...
+
+class RealClock(Clock):
+    """The machine's monotonic clock."""
+
+    def __init__(self) -> None: ...
+
+class VirtualClock(Clock):
+    """Time that stands still while a NIC has something to do, then jumps to the next timer."""
+
+    def __init__(self, start: int = 0) -> None: ...
+    def step(self) -> bool:
+        """Every NIC works once; if none had anything to do, time jumps. False if nothing can happen any more."""
+    def advance(self, nanoseconds: int) -> None: ...
+
+class Wire:
+    """What soft NICs are connected by.
+
+    A new wire in this process; by the name "" the process's default wire, by "shm:NAME" the one that processes of this
+    machine share. ``loss``, ``duplicate``, ``reorder``, ``corrupt`` and ``delay`` are probabilities for each packet;
+    with any of them, or ``frames``, packets cross as RoCEv2 frames.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        reorder: float = 0.0,
+        corrupt: float = 0.0,
+        delay: float = 0.0,
+        reorder_depth: int = 3,
+        delay_ns: int = 200000,
+        seed: int = 0,
+        clock: Clock | None = None,
+        frames: bool = False,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    def capture(self, limit: int) -> None:
+        """Keeps the frames sent from here on, the first ``limit`` of them. ``ValueError`` if packets are no frames."""
+    def take(self) -> list[bytes]:
+        """The frames kept, which are forgotten."""
+
+class Tap:
+    """A place on a wire for a program that makes frames itself."""
+
+    def __init__(self, wire: Wire, mac: Buffer) -> None: ...
+    def send(self, frame: Buffer) -> str:
+        """Sends a frame. What a receiver would throw away is not sent, and the result says why; "" if it was."""
+    def receive(self) -> list[bytes]: ...
+    def close(self) -> None: ...
+
+class SoftBnxt(Function):
+    """The Thor2 in software, without firmware.
+
+    The methods are its firmware's: ids that there are none of are ``KeyError``, other impossible arguments
+    ``ValueError``. ``page_size`` is in bytes, or below 64 its logarithm.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wire: Wire,
+        mac: Buffer,
+        *,
+        iommu: bool = True,
+        clock: Clock,
+        seed: int = 0,
+        memory: int = 0,
+        pin_limit: int = 0,
+        thread: bool = True,
+    ) -> None: ...
+    def set_firmware(
+        self, hwrm: Callable[[bytes], object], rcfw: Callable[[int], object], reset: Callable[[], object]
+    ) -> None:
+        """What runs, in the thread that stored, at the HWRM trigger, the RCFW trigger, and a reset or the release."""
+    def bar_bytes(self, bar: int, offset: int, n: int) -> bytes: ...
+    def bar_store(self, bar: int, offset: int, data: Buffer) -> None: ...
+    def dma_read(self, bus: int, n: int) -> bytes: ...
+    def dma_write(self, bus: int, data: Buffer) -> None: ...
+    def nq_create(self, id: int, base: int, level: int, page_size: int, entries: int, vector: int = 0) -> None: ...
+    def nq_destroy(self, id: int) -> None: ...
+    def creq_set(self, nq_id: int | None) -> None: ...
+    def creq_post(self, entry: Buffer) -> None:
+        """Writes an entry with the right valid bit; one that finds the ring full waits for its consumer."""
+    def cq_create(
+        self, id: int, entries: int, pbl: int, level: int, page_shift: int, nq_id: int | None, handle: int
+    ) -> None: ...
+    def cq_destroy(self, id: int) -> int:
+        """How many notifications it sent."""
+    def post_raw_cqe(self, cq_id: int, entry: Buffer) -> None: ...
+    def qp_create(self, id: int, fields: dict[str, Any]) -> None: ...
+    def qp_modify(self, id: int, fields: dict[str, Any]) -> None: ...
+    def qp_destroy(self, id: int) -> None: ...
+    def qp_query(self, id: int) -> dict[str, Any]: ...
+    def fail_qp(self, id: int) -> None:
+        """It goes to the error state by itself, with no entry to blame."""
+    def mr_register(self, key: int, fields: dict[str, Any]) -> None: ...
+    def mr_deregister(self, key: int) -> None: ...
+    def ingress(self, open: bool) -> None: ...
+    def counts(self) -> dict[str, int]: ...
+    def stats(self) -> dict[str, int]: ...
+    def vanish(self) -> None:
+        """Leaves the bus: every read is all ones, DMA and packets stop."""
+    def advance(self) -> bool:
+        """Does the NIC's work that there is; True if there was any."""
+
+class SoftGpu:
+    """Memory behind a BAR, which devices without an IOMMU reach by its bus address."""
+
+    def __init__(self, bytes: int) -> None: ...
+    @property
+    def bus(self) -> int: ...
+    def __len__(self) -> int: ...
+    def read(self, at: int, n: int) -> bytes: ...
+    def write(self, at: int, data: Buffer) -> None: ...
