@@ -55,7 +55,8 @@ struct Doorbell {
 class Bar {
  public:
   Bar() = default;
-  Bar(int index, uint8_t* base, size_t size, Hooks hooks = {}) : index_(index), base_(base), size_(size), hooks_(hooks) {}
+  Bar(int index, uint8_t* base, size_t size, Hooks hooks = {})
+      : index_(index), base_(base), size_(size), hooks_(hooks) {}
 
   int index() const { return index_; }
   uint8_t* base() const { return base_; }
