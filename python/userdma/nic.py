@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from userdma import _core
 from userdma.errors import Error
@@ -113,9 +113,9 @@ class Device(ABC):
                     f"{self.function.name} cannot be closed: {views} memoryviews or arrays of its memory are alive"
                 )
             self.closed = "is closed"
-        for pair in list(self.pairs):
+        for pair in _alive(self.pairs):
             pair.retire("of a NIC that is closed")
-        for region in list(self.regions):
+        for region in _alive(self.regions):
             region.retire()
         self._close()
         self.released = True
@@ -137,11 +137,23 @@ class Device(ABC):
 
     def idle(self) -> bool:
         """Whether no entry of any of its queue pairs is under way."""
-        return all(getattr(pair, "idle", True) for pair in list(self.pairs))
+        return all(getattr(pair, "idle", True) for pair in _alive(self.pairs))
 
     def counters(self) -> dict[str, int]:
         """The NIC's own counters, by name."""
         return {}
+
+
+_T = TypeVar("_T")
+
+
+def _alive(things: weakref.WeakSet[_T]) -> list[_T]:
+    """What is in the set now. Other threads may add to it meanwhile."""
+    while True:
+        try:
+            return list(things)
+        except RuntimeError:  # it changed its size during the iteration
+            continue
 
 
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
@@ -151,7 +163,7 @@ _devices_lock = threading.Lock()
 def _in_child() -> None:
     global _devices_lock
     _devices_lock = threading.Lock()  # the old one may have been held by a thread that is not here
-    for device in list(_devices):
+    for device in _alive(_devices):
         device.forked()
 
 

@@ -457,7 +457,7 @@ def test_values() -> None:
     ):
         assert value == same and value != other and hash(value) == hash(same)
         with pytest.raises(AttributeError):
-            value.qp = 3  # type: ignore[union-attr]
+            value.qp = 3  # type: ignore[union-attr,misc]
     assert pickle.loads(pickle.dumps(e)) == e
     assert [kind.name for kind in ErrorKind] == [
         "LOCAL_LENGTH",
@@ -472,7 +472,7 @@ def test_values() -> None:
         "RETRY_EXCEEDED",
         "REMOTE_ABORTED",
     ]
-    assert Access.NONE == 0 and Access.READ | Access.WRITE | Access.ATOMIC == 7
+    assert int(Access.NONE) == 0 and Access.READ | Access.WRITE | Access.ATOMIC == 7
 
 
 @given(
@@ -620,7 +620,7 @@ def test_a_fork(soft: Soft) -> None:
     if child == 0:
         status = 1
         try:
-            said = []
+            answers = []
             for call in (
                 lambda: Qp.make(nic),
                 lambda: Region.host(nic, 1),
@@ -635,7 +635,7 @@ def test_a_fork(soft: Soft) -> None:
                 try:
                     call()
                 except (ValueError, Error) as error:
-                    said.append(str(error))
+                    answers.append(str(error))
             a.destroy()
             r.deregister()
             nic.close()
@@ -645,7 +645,7 @@ def test_a_fork(soft: Soft) -> None:
                 d.receive(s, 0, 8)
                 c.send(s, 0, 8)
                 assert done(d, RECEIVE) == 8
-            os.write(writer, "\n".join(said).encode())
+            os.write(writer, "\n".join(answers).encode())
             status = 0
         except BaseException:
             import traceback

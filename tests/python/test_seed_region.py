@@ -286,7 +286,7 @@ def test_the_pages_that_held_the_bytes(nic: Nic, flags: int) -> None:
     over = libc.mmap(address, 4 * PAGE, mmap.PROT_READ | mmap.PROT_WRITE, flags | fixed, -1, 0)
     assert over == address
     new = (ctypes.c_char * (4 * PAGE)).from_address(address)
-    new[:8] = b"new here"  # type: ignore[index]
+    memoryview(new).cast("B")[:8] = b"new here"
     h = Region.host(nic, PAGE)
     a, b = connected(nic)
     b.receive(h, 0, 64)

@@ -64,6 +64,7 @@ class Chip:
     hwrm: HwrmChannel = field(init=False)
     rcfw: RcfwChannel = field(init=False)
     events: _core.EventRing = field(init=False)
+    registers: _core.Bar = field(init=False)
     bar: _core.Bar = field(init=False)  # of the doorbells
     doorbell: int = 0  # their offset
     version: str = ""
@@ -145,9 +146,9 @@ def _take(chip: Chip) -> None:
             break
     else:
         raise MachineError(f"{function.name} has no PCI Express capability: it is no NIC that this driver fits")
-    registers = function.map(0)
+    chip.registers = function.map(0)
     chip.bar = function.map(2)
-    chip.hwrm = HwrmChannel(chip.firmware, registers)
+    chip.hwrm = HwrmChannel(chip.firmware, chip.registers)
     memory = chip.hwrm.memory
     chip.ledger.afterwards(lambda: function.free_dma(memory))
     chip.ledger.afterwards(chip.hwrm.close)
@@ -351,7 +352,7 @@ def _command_queue(chip: Chip) -> None:
     ledger.undo(chip.hwrm, "hwrm_stat_ctx_free", stat_ctx_id=answer.stat_ctx_id)
 
     queue = ledger.alloc(CMDQ_ENTRIES * rcfw.SLOT)
-    chip.rcfw = RcfwChannel(chip.firmware, chip.function.map(0), queue, chip.events)
+    chip.rcfw = RcfwChannel(chip.firmware, chip.registers, queue, chip.events)
     ledger.afterwards(chip.rcfw.close)
     chip.rcfw.start(queue.pages(PAGE_SHIFT)[0], creq)
 
