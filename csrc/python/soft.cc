@@ -5,9 +5,9 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "python/host.h"
+#include "python/undisturbed.h"
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/clock.h"
 #include "soft/gpu.h"
@@ -276,43 +276,16 @@ void call(const py::object& callable, Args&&... args) {
   }
 }
 
-bool python_runs() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
-// Runs the firmware's `work`, with the GIL. Python runs the handlers of signals in its main thread, between any two
-// instructions there: an exception out of one (KeyboardInterrupt) is meant for the program that stored to the register,
-// and must not end a command halfway. So what the main thread asks for runs in a thread of its own.
-template <class F>
-void run_firmware(F&& work) {
-  if (!python_runs()) return;
-  py::gil_scoped_acquire gil;
-  const auto main = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  if (PyThread_get_thread_ident() != main) {
-    work();
-    return;
-  }
-  py::gil_scoped_release released;
-  std::thread([&] {
-    py::gil_scoped_acquire held;
-    work();
-  }).join();
-}
-
 void set_firmware(PythonBnxt& self, py::object hwrm, py::object rcfw, py::object reset) {
   self.hwrm = std::move(hwrm);
   self.rcfw = std::move(rcfw);
   self.reset = std::move(reset);
   self.set_firmware({
       [&self](const uint8_t* window, size_t bytes) {
-        run_firmware([&] { call(self.hwrm, py::bytes(reinterpret_cast<const char*>(window), bytes)); });
+        undisturbed([&] { call(self.hwrm, py::bytes(reinterpret_cast<const char*>(window), bytes)); });
       },
-      [&self](uint32_t producer) { run_firmware([&] { call(self.rcfw, producer); }); },
-      [&self] { run_firmware([&] { call(self.reset); }); },
+      [&self](uint32_t producer) { undisturbed([&] { call(self.rcfw, producer); }); },
+      [&self] { undisturbed([&] { call(self.reset); }); },
   });
 }
 

@@ -177,9 +177,9 @@ class Bare:
         data = data.ljust(-(-len(data) // 16) * 16, b"\0")
         view = memoryview(self.command_ring)
         for at in range(0, len(data), 16):
-            slot = self.producer % self.slots * 16
+            slot = (self.producer + at // 16) % self.slots * 16
             view[slot : slot + 16] = data[at : at + 16]
-            self.producer += 1
+        self.producer += len(data) // 16
 
     def trigger(self) -> None:
         self.registers.write32(0x60C, self.producer & 0xFFFF | self.first)

@@ -7,6 +7,7 @@ against those headers.
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -1232,9 +1233,10 @@ def test_stop(up: Bare, where: str, run: int, answered: bool) -> None:
             up.cq()
     assert firmware.stopped
     assert firmware.counts()["cqs"] == run
-    for call in (lambda: up.rcfw("query_version"), lambda: up.hwrm("ver_get")):
-        with pytest.raises(NoAnswer):
-            call()
+    with pytest.raises(NoAnswer):
+        up.rcfw("query_version")
+    with pytest.raises(NoAnswer):
+        up.hwrm("ver_get")
     up.reset()
     assert not firmware.stopped
     up.hwrm("ver_get")
@@ -1267,6 +1269,46 @@ def test_stop_and_resume(up: Bare) -> None:
     firmware.stop(at="create_cq")
     firmware.clear()
     up.cq()
+
+
+class Alarm(BaseException):
+    """Out of a signal's handler, as KeyboardInterrupt is."""
+
+
+def test_signals_do_not_end_a_command_halfway(bare: Bare) -> None:
+    """An exception out of a signal's handler is for the program that stored to the trigger, not for the firmware."""
+
+    def ring_out(number: int, frame: object) -> None:
+        raise Alarm
+
+    up = bare.up(extra={2: 1000})
+    cqs: set[int] = set()
+    interrupted = 0
+    before = signal.signal(signal.SIGALRM, ring_out)
+    try:
+        for i in range(300):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 + i * 2e-6)
+                    cqs.add(up.cq())
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                interrupted += 1
+                up.trigger()
+                while up.event():  # the answer to the command that was left
+                    pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+    firmware = up.function.firmware
+    assert firmware.bugs == []
+    counts = firmware.counts()
+    assert counts["cqs"] == counts["core_cq"] >= len(cqs)
+    commands = [entry for entry in firmware.log if entry.name == "create_cq"]
+    assert all(entry.status == 0 for entry in commands)
+    assert len(commands) == counts["cqs"]
+    up.rcfw("query_version")
 
 
 def test_limits_are_checked() -> None:

@@ -5,6 +5,10 @@
     >>> wire = soft.Wire(loss=0.1, seed=7)                  # a wire of this process that loses one packet in ten
     >>> a, b = userdma.open(soft.bnxt(wire)), userdma.open(soft.bnxt(wire))
 
+A wire carries packets between the NICs on it: ``Wire()`` within this process, ``Wire("shm:NAME")`` between the
+processes of this machine. Either can lose, double, reorder, corrupt and delay packets, the same way for the same seed,
+and keep the frames that crossed it.
+
 A function holds its firmware, which a test can tell to refuse, to be late, to answer wrongly or to stop:
 ``function.firmware`` (userdma.soft.bnxt.firmware.Firmware).
 """
@@ -14,23 +18,33 @@ from __future__ import annotations
 import os
 
 from userdma import _core
+from userdma._core import RealClock as Clock
+from userdma._core import SoftGpu as Gpu
+from userdma._core import Tap, VirtualClock, Wire
 from userdma.soft.bnxt import Firmware, Function, Limits
 
-__all__ = ["Clock", "Firmware", "Function", "Gpu", "Limits", "VirtualClock", "Wire", "bnxt", "default_wire", "gpu"]
+__all__ = [
+    "Clock",
+    "Firmware",
+    "Function",
+    "Gpu",
+    "Limits",
+    "Tap",
+    "VirtualClock",
+    "Wire",
+    "bnxt",
+    "default_wire",
+    "gpu",
+]
 
-Clock = _core.RealClock
-VirtualClock = _core.VirtualClock
-Wire = _core.Wire
-Gpu = _core.SoftGpu
 
-
-def default_wire() -> _core.Wire:
+def default_wire() -> Wire:
     """The wire that the soft NICs of this process share when none is named."""
     return Wire("")
 
 
 def bnxt(
-    wire: _core.Wire | str | None = None,
+    wire: Wire | str | None = None,
     iommu: bool = True,
     *,
     mac: bytes | None = None,
@@ -73,7 +87,7 @@ def bnxt(
     )
 
 
-def gpu(bytes: int) -> _core.SoftGpu:
+def gpu(bytes: int) -> Gpu:
     """Memory of another device, behind its BAR: ``.bus`` is its bus address, ``.read`` and ``.write`` its contents.
 
     Soft NICs without an IOMMU reach it; one behind an IOMMU does not.
