@@ -23,10 +23,10 @@ constexpr uint16_t serial_id = 0x0003;           // PCI_EXT_CAP_ID_DSN
 
 constexpr uint32_t extended(uint16_t id, unsigned version, unsigned next) { return id | version << 16 | next << 20; }
 
-constexpr uint16_t power_version = 3;          // PCI_PM_CAP_VER_MASK
-constexpr uint32_t payload_512 = 2;            // PCI_EXP_DEVCAP_PAYLOAD: 128 << 2
-constexpr uint16_t default_read_request = 0x2000;  // 512 bytes, PCI_EXP_DEVCTL_READRQ_512B
-constexpr uint16_t slot_clock = 0x1000;        // PCI_EXP_LNKSTA_SLC
+constexpr uint16_t power_version = 3;                 // PCI_PM_CAP_VER_MASK
+constexpr uint32_t payload_512 = 2;                   // PCI_EXP_DEVCAP_PAYLOAD: 128 << 2
+constexpr uint16_t default_read_request = 0x2000;     // 512 bytes, PCI_EXP_DEVCTL_READRQ_512B
+constexpr uint16_t slot_clock = 0x1000;               // PCI_EXP_LNKSTA_SLC
 constexpr uint32_t completion_timeout_ranges = 0x1f;  // PCI_EXP_DEVCAP2_COMP_TMOUT_DIS and its ranges
 
 }  // namespace

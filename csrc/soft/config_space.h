@@ -25,8 +25,8 @@ struct Identity {
   int vector_bar = 4;                      // where the MSI-X table and pending bits are
   uint32_t vector_table = 0;
   uint32_t vector_pending = 0;
-  uint64_t serial = 0;                     // device serial number (EUI-64)
-  unsigned link_speed = 5;                 // 1: 2.5 GT/s ... 5: 32 GT/s
+  uint64_t serial = 0;      // device serial number (EUI-64)
+  unsigned link_speed = 5;  // 1: 2.5 GT/s ... 5: 32 GT/s
   unsigned link_width = 16;
 };
 

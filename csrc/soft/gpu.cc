@@ -18,7 +18,8 @@ constexpr uint64_t bar_alignment = 2 << 20;
 
 SoftGpu::SoftGpu(size_t bytes) {
   const size_t page = Arena::page();
-  if (bytes == 0 || bytes > SIZE_MAX - page) throw host::MemoryError("a GPU's memory of " + std::to_string(bytes) + " bytes");
+  if (bytes == 0 || bytes > SIZE_MAX - page)
+    throw host::MemoryError("a GPU's memory of " + std::to_string(bytes) + " bytes");
   size_ = (bytes + page - 1) / page * page;
   void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {

@@ -55,8 +55,15 @@ bool parse(const char* line, Mapping& out) {
                   &inode, &name) < 7) {
     return false;
   }
-  out = {begin,          end,    rights[0] == 'r', rights[1] == 'w', rights[2] == 'x',
-         rights[3] == 's', offset, makedev(major_number, minor_number), inode,
+  out = {begin,
+         end,
+         rights[0] == 'r',
+         rights[1] == 'w',
+         rights[2] == 'x',
+         rights[3] == 's',
+         offset,
+         makedev(major_number, minor_number),
+         inode,
          std::strncmp(line + name, "[stack", 6) == 0};
   return true;
 }
@@ -117,7 +124,8 @@ class Store {
       if (n <= 0) {
         const int error = errno;
         arena_.free(alias, bytes);
-        throw host::MemoryError("the memory at " + hex(address + copied) + " cannot be pinned: " + std::strerror(error));
+        throw host::MemoryError("the memory at " + hex(address + copied) +
+                                " cannot be pinned: " + std::strerror(error));
       }
       copied += static_cast<size_t>(n);
     }
@@ -128,8 +136,8 @@ class Store {
       arena_.free(alias, bytes);
       throw host::MemoryError("the memory at " + hex(address) + " cannot be pinned: " + std::strerror(error));
     }
-    moved_[alias] = {bytes, 1, segment.fd, static_cast<dev_t>(segment.device), segment.inode, offset, segment.base,
-                     segment.size};
+    moved_[alias] = {bytes,         1,      segment.fd,   static_cast<dev_t>(segment.device),
+                     segment.inode, offset, segment.base, segment.size};
     return alias;
   }
 
@@ -319,7 +327,8 @@ void PinnedSegments::add(const Pinned& pinned) {
   for (const Pinned::Piece& piece : pinned.pieces()) {
     const Segment* segment = Store::instance().segment(piece.at);
     if (!segment) continue;
-    const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });
     if (found != known_.end()) {
       found->uses++;
       continue;
@@ -333,7 +342,8 @@ void PinnedSegments::remove(const Pinned& pinned) {
   for (const Pinned::Piece& piece : pinned.pieces()) {
     const Segment* segment = Store::instance().segment(piece.at);
     if (!segment) continue;
-    const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });
     if (found == known_.end() || --found->uses) continue;
     arena_.abandon(found->base);
     known_.erase(found);

@@ -214,8 +214,8 @@ void SoftFunction::open_vector(unsigned vector) {
 
 int SoftFunction::interrupt(unsigned vector) {
   if (vector >= identity_.vectors) {
-    throw host::MachineError(options_.name + " has " + std::to_string(identity_.vectors) + " interrupt vectors: none is " +
-                             std::to_string(vector));
+    throw host::MachineError(options_.name + " has " + std::to_string(identity_.vectors) +
+                             " interrupt vectors: none is " + std::to_string(vector));
   }
   if (gone_ || !nic_->owned()) throw host::MachineError(options_.name + " was released");
   std::lock_guard guard(nic_->lock());
@@ -336,7 +336,8 @@ void SoftFunction::release() {
   }
 }
 
-// ---- Memory -----------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -----------------------------------------------------------------------------------------------------------
 
 uint64_t SoftFunction::random() {  // splitmix64
   uint64_t z = random_ += 0x9e37'79b9'7f4a'7c15;
@@ -349,7 +350,8 @@ uint64_t SoftFunction::random() {  // splitmix64
 uint64_t SoftFunction::place_iova(uint64_t bytes) {
   const uint64_t alignment = std::clamp<uint64_t>(std::bit_floor(bytes), page(), huge_page);
   const uint64_t at = (next_iova_ + alignment - 1) & ~(alignment - 1);
-  if (bytes > iova_limit - at) throw host::MemoryError(options_.name + " has no IOVAs left for " + std::to_string(bytes) + " bytes");
+  if (bytes > iova_limit - at)
+    throw host::MemoryError(options_.name + " has no IOVAs left for " + std::to_string(bytes) + " bytes");
   next_iova_ = at + bytes + page();  // a hole after each: a device that runs past the end faults
   return at;
 }
@@ -362,7 +364,7 @@ std::vector<host::Run> SoftFunction::place_physical(uint64_t bytes) {
     uint64_t piece = std::min<uint64_t>(std::bit_floor(bytes), huge_page);
     if (piece > page() && random() % 4 == 0) piece = std::max<uint64_t>(page(), piece >> (1 + random() % 4));
     const uint64_t apart = random() % 4 == 0 ? 0 : page() * (1 + random() % 16);
-    const uint64_t at = Machine::instance().place(piece + apart, piece) ;
+    const uint64_t at = Machine::instance().place(piece + apart, piece);
     if (!runs.empty() && runs.back().address + runs.back().bytes == at) {
       runs.back().bytes += piece;
     } else {
@@ -466,9 +468,9 @@ host::Memory SoftFunction::pin(void* address, size_t bytes) {
   if (!options_.iommu) return pin_physical(address, bytes, whole);
   std::lock_guard guard(held_mutex_);
   if (options_.pin_limit && (pinned_bytes_ > options_.pin_limit || whole > options_.pin_limit - pinned_bytes_)) {
-    throw host::MemoryError("pinning " + std::to_string(whole) + " bytes for " + options_.name + " is over the limit: " +
-                            std::to_string(pinned_bytes_) + " bytes are pinned, and the limit is " +
-                            std::to_string(options_.pin_limit) + " bytes");
+    throw host::MemoryError("pinning " + std::to_string(whole) + " bytes for " + options_.name +
+                            " is over the limit: " + std::to_string(pinned_bytes_) +
+                            " bytes are pinned, and the limit is " + std::to_string(options_.pin_limit) + " bytes");
   }
   Held held;
   held.pinned = Pinned::take(address, whole);

@@ -78,7 +78,8 @@ class SoftFunction : public host::Function, private Machine::Reacher {
   Arena& arena() { return *arena_; }
   uint64_t dma_pages();  // mapped, of 4 KiB
 
-  // ---- The device's side ----------------------------------------------------------------------------------------------
+  // ---- The device's side
+  // ----------------------------------------------------------------------------------------------
 
   // The memory of a BAR, without hooks. Null: no such BAR.
   uint8_t* registers(int bar) { return bars_[static_cast<unsigned>(bar)].memory; }
@@ -136,7 +137,7 @@ class SoftFunction : public host::Function, private Machine::Reacher {
   uint64_t place_iova(uint64_t bytes);
   std::vector<host::Run> place_physical(uint64_t bytes);
   uint64_t random();
-  void drop(Held& held);                          // the lock is not held
+  void drop(Held& held);  // the lock is not held
   void unplace(uintptr_t end);
   host::Memory pin_physical(void* address, size_t bytes, size_t whole);
 

@@ -1,13 +1,12 @@
 // The Thor2's data path: doorbells, WQEs and completions byte by byte as the chip's headers say (hw/bnxt.h, which a
 // test compares with the kernel's), with firmware that is this test.
+#include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "hw/bnxt.h"
 #include "soft/bnxt/soft_bnxt.h"
@@ -271,7 +270,8 @@ void fill(uint8_t* at, size_t n, uint8_t seed) {
   for (size_t i = 0; i < n; i++) at[i] = static_cast<uint8_t>(seed + i * 7 + i / 251);
 }
 
-TEST_CASE("sends and receives with static and variable-size WQEs, page tables of every level, with and without an IOMMU") {
+TEST_CASE(
+    "sends and receives with static and variable-size WQEs, page tables of every level, with and without an IOMMU") {
   for (const bool iommu : {true, false}) {
     for (const bool variable : {false, true}) {
       for (const unsigned level : {1u, 2u}) {
@@ -389,7 +389,9 @@ TEST_CASE("RDMA write, write with immediate, read and atomics") {
   CHECK(*reinterpret_cast<uint64_t*>(w.bytes(80000)) == 37);
 }
 
-TEST_CASE("a malformed entry fails with its own status, after those before it, and the queue that has no error gets a terminal") {
+TEST_CASE(
+    "a malformed entry fails with its own status, after those before it, and the queue that has no error gets a "
+    "terminal") {
   struct Case {
     const char* what;
     uint8_t status;
@@ -398,7 +400,8 @@ TEST_CASE("a malformed entry fails with its own status, after those before it, a
   const Case cases[] = {
       {"unknown type", chip::req_status::kLocalQpOperation, [](World& w) { w.post(3, 1, {w.sge(0, 4)}, 4); }},
       {"length and SGEs differ", chip::req_status::kLocalLength, [](World& w) { w.post(0, 1, {w.sge(0, 4)}, 5); }},
-      {"inline read", chip::req_status::kLocalQpOperation, [](World& w) { w.post(6, 1, {}, 3, 0, w.va, w.key, "abc"); }},
+      {"inline read", chip::req_status::kLocalQpOperation,
+       [](World& w) { w.post(6, 1, {}, 3, 0, w.va, w.key, "abc"); }},
       {"key of nobody", chip::req_status::kLocalProtection, [](World& w) { w.post(0, 1, {{w.va, w.key + 1, 4}}, 4); }},
       {"past the region", chip::req_status::kLocalProtection,
        [](World& w) { w.post(0, 1, {w.sge(w.data_bytes - 2, 4)}, 4); }},
@@ -592,7 +595,9 @@ TEST_CASE("a completion queue notifies when it is armed, once, with a toggle tha
     chip::CqResRc got;
     w.got(got);
   };
-  const auto arm = [&](uint32_t toggle) { w.ring(chip::doorbell_type::kCqArmAll, 10, w.scq_consumed, w.cq_entries, toggle); };
+  const auto arm = [&](uint32_t toggle) {
+    w.ring(chip::doorbell_type::kCqArmAll, 10, w.scq_consumed, w.cq_entries, toggle);
+  };
   const auto enable = [&](uint32_t toggle) { w.ring(chip::doorbell_type::kCqArmEnable, 10, 0, w.cq_entries, toggle); };
   w.ring(chip::doorbell_type::kNqArm, 1, 0, 256);
   arm(0);
@@ -691,12 +696,12 @@ TEST_CASE("reset and connect again starts the rings anew") {
 TEST_CASE("doorbells that are stale, invalid, of another path or of nobody change nothing") {
   World w;
   w.post(0, 1, {w.sge(0, 8)}, 8);
-  w.doorbells.write<uint64_t>(0x10000, 1);                                             // not valid
-  w.doorbells.write<uint64_t>(0x10000, 1 | uint64_t{7} << 32 | uint64_t{5} << 56);     // Ethernet's path
+  w.doorbells.write<uint64_t>(0x10000, 1);                                          // not valid
+  w.doorbells.write<uint64_t>(0x10000, 1 | uint64_t{7} << 32 | uint64_t{5} << 56);  // Ethernet's path
   w.ring(chip::doorbell_type::kSq, 0xfffff, 1, 32);
   w.ring(chip::doorbell_type::kCqArmAll, 99, 1, 32);
   w.ring(chip::doorbell_type::kNqArm, 99, 1, 32);
-  w.ring(chip::doorbell_type::kNqArm, 1, 9, 256);  // past what was produced
+  w.ring(chip::doorbell_type::kNqArm, 1, 9, 256);                                    // past what was produced
   w.doorbells.write<uint64_t>(0x10000, 40 | uint64_t{7} << 32 | uint64_t{1} << 58);  // past the ring
   w.run();
   CHECK(w.nic.stats()[0].second == 0);

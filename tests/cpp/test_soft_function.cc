@@ -1,6 +1,8 @@
 // A soft function as a PCI function: configuration space, BARs, interrupts, DMA memory, pins, reset and leaving.
 //
 // Expected values are the PCI and PCIe specifications', by the names of Linux's pci_regs.h.
+#include <doctest/doctest.h>
+#include <linux/pci_regs.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,9 +11,6 @@
 #include <memory>
 #include <set>
 #include <vector>
-
-#include <doctest/doctest.h>
-#include <linux/pci_regs.h>
 
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/gpu.h"
@@ -72,8 +71,8 @@ TEST_CASE("configuration space names the device and keeps read-only bits") {
   CHECK((f.config(PCI_STATUS, 2) & PCI_STATUS_CAP_LIST));
   // Of the command register only the bits that a PCIe endpoint without I/O space has.
   f.set_config(PCI_COMMAND, 2, 0xffff);
-  CHECK(f.config(PCI_COMMAND, 2) == (PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY | PCI_COMMAND_SERR |
-                                     PCI_COMMAND_INTX_DISABLE));
+  CHECK(f.config(PCI_COMMAND, 2) ==
+        (PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY | PCI_COMMAND_SERR | PCI_COMMAND_INTX_DISABLE));
   CHECK(f.config(0x1000, 1) == 0xff);
   CHECK(f.config(0x1000, 4) == 0xffffffff);
   CHECK(f.config(0xffe, 4) == 0xffffffff);
@@ -86,7 +85,8 @@ TEST_CASE("a BAR answers all ones with its size") {
   for (int i = 0; i < 3; i++) {
     const unsigned at = PCI_BASE_ADDRESS_0 + 8 * i;
     CHECK(f.bar_size(2 * i) == sizes[i]);
-    CHECK((f.config(at, 4) & ~PCI_BASE_ADDRESS_MEM_MASK) == (PCI_BASE_ADDRESS_MEM_TYPE_64 | PCI_BASE_ADDRESS_MEM_PREFETCH));
+    CHECK((f.config(at, 4) & ~PCI_BASE_ADDRESS_MEM_MASK) ==
+          (PCI_BASE_ADDRESS_MEM_TYPE_64 | PCI_BASE_ADDRESS_MEM_PREFETCH));
     const uint64_t address = (f.config(at, 4) & PCI_BASE_ADDRESS_MEM_MASK) | uint64_t{f.config(at + 4, 4)} << 32;
     CHECK(address == f.bar_address(2 * i));
     CHECK(address % sizes[i] == 0);
@@ -254,10 +254,11 @@ TEST_CASE("limits of memory and of pins are refusals that say how much") {
   f.free_dma(f.alloc_dma(16384));
   Pages pages(16384);
   const auto p = f.pin(pages.at, 4096);
-  CHECK_THROWS_WITH_AS(f.pin(pages.at + 4096, 8192),
-                       "pinning 8192 bytes for soft:test is over the limit: 4096 bytes are pinned, and the limit is 8192 "
-                       "bytes",
-                       host::MemoryError);
+  CHECK_THROWS_WITH_AS(
+      f.pin(pages.at + 4096, 8192),
+      "pinning 8192 bytes for soft:test is over the limit: 4096 bytes are pinned, and the limit is 8192 "
+      "bytes",
+      host::MemoryError);
   f.unpin(p);
   f.unpin(f.pin(pages.at + 4096, 8192));
   CHECK(f.dma_pages() == 0);

@@ -120,7 +120,8 @@ bool QueuePair::sq_doorbell(uint32_t word) {
   return sq_pending();
 }
 
-// ---- Send ring --------------------------------------------------------------------------------------------------------
+// ---- Send ring
+// --------------------------------------------------------------------------------------------------------
 
 const uint8_t* QueuePair::wqe(uint32_t index, uint32_t available, uint32_t& slots, uint8_t* buffer, Status& status) {
   status = Status::LocalQpOperation;
@@ -273,7 +274,8 @@ bool QueuePair::work_again(uint32_t handle, uint32_t msn, uint32_t psn, Work& ou
   return at && parse(at, slots, out, status);
 }
 
-// ---- Receive ring -------------------------------------------------------------------------------------------------------
+// ---- Receive ring
+// -------------------------------------------------------------------------------------------------------
 
 QueuePair::Next QueuePair::next_receive(Receive& out, Status& status) {
   if (broken_) [[unlikely]] {
@@ -321,7 +323,8 @@ QueuePair::Next QueuePair::next_receive(Receive& out, Status& status) {
   return Next::Entry;
 }
 
-// ---- Completions ----------------------------------------------------------------------------------------------------------
+// ---- Completions
+// ----------------------------------------------------------------------------------------------------------
 
 bool QueuePair::post(Cq& cq, const void* first, uint64_t last, bool solicited, bool requester) {
   const bool before = cq.overflowed();
@@ -335,8 +338,9 @@ bool QueuePair::post(Cq& cq, const void* first, uint64_t last, bool solicited, b
   return false;
 }
 
-// A successful entry's completion names the WQE after it, which completes all before; so does a failed one's with static
-// WQEs, but with variable-size ones it names the failed WQE's first slot (qplib_fp.c, bnxt_qplib_cq_process_req).
+// A successful entry's completion names the WQE after it, which completes all before; so does a failed one's with
+// static WQEs, but with variable-size ones it names the failed WQE's first slot (qplib_fp.c,
+// bnxt_qplib_cq_process_req).
 void QueuePair::complete_work(uint32_t handle, bool signaled, Status status, uint64_t) {
   const uint32_t next = spec_.variable ? wqe_number_[handle] : handle + 1 == spec_.sq_size ? 0 : handle + 1;
   sq_done_ = next;

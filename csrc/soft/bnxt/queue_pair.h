@@ -100,8 +100,8 @@ class QueuePair final : public transport::Rings {
   const uint32_t msn_entries_;
   uint64_t sq_produced_ = 0;  // entries or slots since the reset
   uint64_t sq_consumed_ = 0;
-  uint32_t sq_index_ = 0;  // of sq_consumed_ in the ring
-  uint32_t sq_done_ = 0;   // past the last completed WQE, as completions count: WQEs modulo the ring's size
+  uint32_t sq_index_ = 0;             // of sq_consumed_ in the ring
+  uint32_t sq_done_ = 0;              // past the last completed WQE, as completions count: WQEs modulo the ring's size
   std::vector<uint16_t> wqe_number_;  // variable-size WQEs: by first slot, past which count of WQEs this one is
   uint32_t wqe_count_ = 0;
 
@@ -113,7 +113,7 @@ class QueuePair final : public transport::Rings {
   uint32_t rq_done_ = 0;
   std::vector<uint32_t> wr_id_;  // of the receives taken, by index
 
-  bool broken_ = false;        // a completion was lost: the pair fails when it next looks
+  bool broken_ = false;         // a completion was lost: the pair fails when it next looks
   bool scq_has_error_ = false;  // what failed is in the queue already
   bool rcq_has_error_ = false;
 };

@@ -45,8 +45,7 @@ void Nq::doorbell(uint32_t word, bool arm) {
 }
 
 void Cq::consume() {
-  const uint32_t distance =
-      past(word_.load(std::memory_order_acquire), consumed_, entries_, produced_ - consumed_);
+  const uint32_t distance = past(word_.load(std::memory_order_acquire), consumed_, entries_, produced_ - consumed_);
   if (distance != UINT32_MAX) consumed_ += distance;
 }
 

@@ -36,7 +36,10 @@ inline uint32_t past(uint32_t word, uint64_t from, uint32_t entries, uint64_t mo
 class Nq {
  public:
   Nq(SoftFunction& function, uint32_t id, const PageTable& table, uint32_t entries, unsigned vector)
-      : function_(function), id_(id), ring_(function.nic().dma(), table, uint64_t{entries} * hw::kNqe), entries_(entries),
+      : function_(function),
+        id_(id),
+        ring_(function.nic().dma(), table, uint64_t{entries} * hw::kNqe),
+        entries_(entries),
         vector_(vector) {}
 
   uint32_t id() const { return id_; }
@@ -68,8 +71,12 @@ class Cq {
  public:
   Cq(Dma& dma, uint32_t id, const PageTable& table, uint32_t entries, std::shared_ptr<Nq> nq, uint64_t handle,
      DoorbellWord& word)
-      : id_(id), ring_(dma, table, uint64_t{entries} * sizeof(hw::CqBase)), entries_(entries), nq_(std::move(nq)),
-        handle_(handle), word_(word) {
+      : id_(id),
+        ring_(dma, table, uint64_t{entries} * sizeof(hw::CqBase)),
+        entries_(entries),
+        nq_(std::move(nq)),
+        handle_(handle),
+        word_(word) {
     word_.store(0, std::memory_order_relaxed);
   }
 

@@ -56,8 +56,9 @@ void Region::resolve() {
       const uint64_t left = run.bytes - done;
       wire::Span span = dma_.translate(run.bus + done, left);
       if (!span.at) span.bytes = std::min(left, Dma::page - ((run.bus + done) & (Dma::page - 1)));
-      const bool joins = !pieces_.empty() && (span.at ? pieces_.back().at && pieces_.back().at + pieces_.back().bytes == span.at
-                                                      : !pieces_.back().at);
+      const bool joins =
+          !pieces_.empty() &&
+          (span.at ? pieces_.back().at && pieces_.back().at + pieces_.back().bytes == span.at : !pieces_.back().at);
       if (joins) {
         pieces_.back().bytes += span.bytes;
       } else {

@@ -117,7 +117,8 @@ void SoftBnxt::check_there(uint32_t id) {
   if (!owned()) throw UnknownId(name() + " was released: it has no object " + std::to_string(id));
 }
 
-// ---- Registers --------------------------------------------------------------------------------------------------------
+// ---- Registers
+// --------------------------------------------------------------------------------------------------------
 
 bool SoftBnxt::bar_load(int bar, uint64_t offset, void* into, size_t bytes) {
   const size_t size = bar_size(bar);
@@ -210,7 +211,8 @@ void SoftBnxt::doorbell(uint64_t value) {
   }
 }
 
-// ---- Memory -------------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------------------
 
 bool SoftBnxt::dma_read(uint64_t bus, void* into, size_t bytes) {
   if (!owned()) return false;
@@ -245,7 +247,8 @@ void SoftBnxt::mr_deregister(uint32_t key) {
   for (const auto& [at, bytes] : pieces) nic().recall(at, bytes);
 }
 
-// ---- Queues -------------------------------------------------------------------------------------------------------------
+// ---- Queues
+// -------------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Nq> SoftBnxt::known_nq(uint32_t id) const {
   const auto found = nqs_.find(id);
@@ -267,7 +270,8 @@ QueuePair& SoftBnxt::known_qp(uint32_t id) const {
 
 void SoftBnxt::nq_create(uint32_t id, const PageTable& table, uint32_t entries, unsigned vector) {
   check_owned();
-  if (id >= ids || !entries || entries > hw::kDoorbellIndexMask) throw std::invalid_argument(number("notification queue", id));
+  if (id >= ids || !entries || entries > hw::kDoorbellIndexMask)
+    throw std::invalid_argument(number("notification queue", id));
   std::lock_guard guard(nic().lock());
   if (nqs_.contains(id)) throw std::invalid_argument(number("there is a notification queue", id));
   nqs_[id] = std::make_shared<Nq>(*this, id, table, entries, vector);
@@ -295,7 +299,8 @@ void SoftBnxt::creq_post(const uint8_t entry[16]) {
 void SoftBnxt::cq_create(uint32_t id, uint32_t entries, const PageTable& table, std::optional<uint32_t> nq,
                          uint64_t handle) {
   check_owned();
-  if (id >= ids || !entries || entries > hw::kDoorbellIndexMask / 2) throw std::invalid_argument(number("completion queue", id));
+  if (id >= ids || !entries || entries > hw::kDoorbellIndexMask / 2)
+    throw std::invalid_argument(number("completion queue", id));
   std::lock_guard guard(nic().lock());
   if (cqs_.contains(id)) throw std::invalid_argument(number("there is a completion queue", id));
   cqs_[id] = std::make_shared<Cq>(nic().dma(), id, table, entries, nq ? known_nq(*nq) : nullptr, handle, cq_words_[id]);
@@ -388,7 +393,8 @@ void SoftBnxt::fail_qp(uint32_t id) {
   pair.failed(true, Status::LocalQpOperation);
 }
 
-// ---- Events, and the end --------------------------------------------------------------------------------------------------
+// ---- Events, and the end
+// --------------------------------------------------------------------------------------------------
 
 void SoftBnxt::qp_error(const QueuePair& pair, bool requester, Status status) {
   if (!creq_) return;
@@ -442,9 +448,12 @@ std::vector<std::pair<std::string, uint64_t>> SoftBnxt::counts() {
   if (!owned()) return {{"qp", 0}, {"cq", 0}, {"mr", 0}, {"nq", 0}, {"dma_pages", 0}, {"arena_bytes", 0}};
   const uint64_t bytes = arena().allocated();
   std::lock_guard guard(nic().lock());
-  return {{"qp", qp_count_},       {"cq", cqs_.size()},
-          {"mr", regions_.size()}, {"nq", nqs_.size()},
-          {"dma_pages", nic().dma().pages()}, {"arena_bytes", bytes}};
+  return {{"qp", qp_count_},
+          {"cq", cqs_.size()},
+          {"mr", regions_.size()},
+          {"nq", nqs_.size()},
+          {"dma_pages", nic().dma().pages()},
+          {"arena_bytes", bytes}};
 }
 
 std::vector<std::pair<std::string, uint64_t>> SoftBnxt::stats() {
