@@ -6,6 +6,23 @@
 
 namespace userdma::soft::transport {
 
+namespace {
+
+// The few bytes of a small message without a call.
+inline void copy_bytes(uint8_t* to, const uint8_t* from, uint64_t n) {
+  if (n > 16 || n < 8) {
+    if (n > 0) std::memcpy(to, from, n);
+    return;
+  }
+  uint64_t first, last;
+  std::memcpy(&first, from, 8);
+  std::memcpy(&last, from + n - 8, 8);
+  std::memcpy(to, &first, 8);
+  std::memcpy(to + n - 8, &last, 8);
+}
+
+}  // namespace
+
 Status copy_in(Rings& rings, uint32_t key, uint64_t va, uint64_t bytes, uint8_t need, bool remote, const Span* payload,
                size_t spans, uint64_t from) {
   const Span* const end = payload + spans;
@@ -16,13 +33,17 @@ Status copy_in(Rings& rings, uint32_t key, uint64_t va, uint64_t bytes, uint8_t 
     const Status status = rings.reach(key, va, bytes, need, remote, to, covered);
     if (status != Status::Ok) return status;
     if (covered == 0) return remote ? Status::RemoteAccess : Status::LocalProtection;
+    if (to.count == 1 && covered == bytes && payload != end && payload->bytes - from >= bytes) [[likely]] {
+      copy_bytes(to.span[0].at, payload->at + from, bytes);
+      return Status::Ok;
+    }
     for (unsigned i = 0; i < to.count; i++) {
       uint8_t* at = to.span[i].at;
       uint64_t left = to.span[i].bytes;
       while (left > 0) {
         if (payload == end) return Status::Ok;  // a wire that gave fewer bytes than it said
         const uint64_t n = std::min(left, payload->bytes - from);
-        std::memcpy(at, payload->at + from, n);
+        copy_bytes(at, payload->at + from, n);
         at += n;
         left -= n;
         from += n;
@@ -40,6 +61,8 @@ Status copy_in(Rings& rings, uint32_t key, uint64_t va, uint64_t bytes, uint8_t 
 
 Status scatter(Rings& rings, const Sge* sge, unsigned sges, uint64_t offset, uint64_t bytes, const Span* payload,
                size_t spans) {
+  if (sges == 1 && offset + bytes <= sge->bytes) [[likely]]
+    return copy_in(rings, sge->key, sge->va + offset, bytes, Access::LocalWrite, false, payload, spans, 0);
   uint64_t from = 0;
   for (unsigned i = 0; i < sges && bytes > 0; i++) {
     if (offset >= sge[i].bytes) {

@@ -38,7 +38,7 @@ class Records {
   void reserve(uint32_t head, uint32_t tail) {
     if (tail - head < ring_.size()) [[likely]]
       return;
-    std::vector<Record> bigger(ring_.empty() ? 16 : 2 * ring_.size());
+    std::vector<Record> bigger(ring_.empty() ? 4 : 2 * ring_.size());
     for (uint32_t i = head; i != tail; i++) bigger[i & (bigger.size() - 1)] = (*this)[i];
     ring_ = std::move(bigger);
   }
@@ -66,75 +66,90 @@ struct Result {
   uint64_t value;
 };
 
-struct Pair : Timer {
+// Laid out by what is used together: with thousands of pairs each cache line of it is a miss.
+struct alignas(64) Pair : Timer {
   // What the timer waits for.
   enum class Waits : uint8_t { Nothing, Ack, Rnr };
   // The answer that goes out once all responses have; a later one replaces an earlier one, which it implies.
   enum class Answer : uint8_t { None, Ack, Sequence, Rnr, Refusal };
   enum class Message : uint8_t { None, Send, Write };
 
-  // Who has something to do.
-  bool ready = false;
-  State state = State::Reset;
+  // Who has something to do; what every packet needs.
   Pair* next = nullptr;
   Pair* previous = nullptr;
-
-  uint32_t qpn = 0;
   Rings* rings = nullptr;
-
-  uint32_t mtu = 1024;
-  unsigned mtu_shift = 10;
-  uint32_t largest = 1024;  // payload of one packet
-
-  // Requester. Entries [head, tail) are in flight; `cursor` is the one to send next, from PSN `next_psn` on. Positions
-  // count entries from 0, as the MSN does.
+  uint32_t qpn = 0;
+  State state = State::Reset;
+  bool ready = false;
   bool posted = false;      // the send ring may hold an entry that has not been fetched
   bool restart = false;     // the timer starts anew when the time is known
   bool recovering = false;  // went back because of a NAK, with no progress since
+  bool refused = false;     // in ERR by a refusal, whose NAK still has to go out
   Waits waits = Waits::Nothing;
-  uint8_t retries_left = 0;
-  uint8_t rnr_left = 0;
-  uint32_t head = 0;
+  Answer answer = Answer::None;
+
+  // Requester. Entries [head, tail) are in flight; `cursor` is the one to send next, from PSN `next_psn` on. Positions
+  // count entries from 0, as the MSN does.
+  alignas(64) uint32_t head = 0;
   uint32_t tail = 0;
   uint32_t cursor = 0;
-  uint32_t una = 0;       // the oldest PSN without an answer
-  uint32_t next_psn = 0;  // of the next packet
-  uint32_t max_psn = 0;   // past the last PSN ever sent
-  uint32_t window = 0;    // PSNs of sends and writes that may be outstanding
-  uint32_t window_min = 0;
-  uint32_t window_max = 0;
+  uint32_t una = 0;                // the oldest PSN without an answer
+  uint32_t next_psn = 0;           // of the next packet
+  uint32_t max_psn = 0;            // past the last PSN ever sent
+  uint32_t window = 0;             // PSNs of sends and writes that may be outstanding
   uint32_t since_request = 0;      // PSNs sent since one that asks for an acknowledgement
   uint32_t reads_outstanding = 0;  // read and atomic requests in [una, next_psn)
   uint32_t read_psns = 0;          // PSNs of their responses that are still to come
-  uint64_t rnr_wait = 0;           // nanoseconds
+  uint32_t window_max = 0;
+  uint32_t window_min = 0;
+  uint32_t largest = 1024;  // payload of one packet
+  uint8_t mtu_shift = 10;
+  uint8_t retries_left = 0;
+  uint8_t rnr_left = 0;
+  uint8_t retry = 0;
+  uint8_t rnr_retry = 0;
+  uint8_t max_rd_atomic = 0;
   Records records;
+  uint64_t ack_timeout = 0;  // nanoseconds; 0: no timer
+  uint64_t rnr_wait = 0;     // nanoseconds
 
   // Responder.
+  alignas(64) uint32_t expected_psn = 0;
+  uint32_t msn = 0;                 // messages completed
+  uint32_t owed = 0;                // responses not sent yet
   Message message = Message::None;  // the message whose middle the next packet must be
   bool nak_sent = false;            // asked for expected_psn: later packets are dropped until it arrives
   bool receiving = false;           // `receive` is in use
-  bool refused = false;             // in ERR by a refusal, whose NAK still has to go out
-  Answer answer = Answer::None;
-  uint8_t refusal = 0;  // its syndrome
-  uint32_t refusal_psn = 0;
-  uint32_t expected_psn = 0;
-  uint32_t msn = 0;  // messages completed
-  uint32_t write_key = 0;
+  uint8_t access = 0;
+  uint64_t received = 0;
   uint64_t write_va = 0;
   uint64_t write_left = 0;
   uint64_t write_length = 0;
-  uint64_t received = 0;
+  uint32_t write_key = 0;
+  uint32_t refusal_psn = 0;
+  uint8_t refusal = 0;  // its syndrome
+  uint8_t min_rnr_timer = 0;
+  uint8_t max_dest_rd_atomic = 0;
+
+  alignas(64) Receive receive;
+
+  // What every packet of the pair starts from; the transport fields are set for each.
+  wire::Header header;
+
   size_t response_head = 0;
   std::vector<Response> responses;  // from response_head on, by PSN
   std::vector<Result> results;
   size_t result_next = 0;
-
-  // What every packet of the pair starts from; the transport fields are set for each.
-  wire::Header header;
   Attributes attributes;
-  Receive receive;
 
+  uint32_t mtu() const { return 1u << mtu_shift; }
+  void forget_responses() {
+    responses.clear();
+    response_head = 0;
+    owed = 0;
+  }
   void pop_response() {
+    owed--;
     if (++response_head == responses.size()) {
       responses.clear();
       response_head = 0;
@@ -143,9 +158,17 @@ struct Pair : Timer {
       response_head = 0;
     }
   }
-  bool owes() const { return response_head != responses.size(); }
+  bool owes() const { return owed != 0; }
   uint32_t outstanding() const { return psn_sub(max_psn, una); }
 };
+
+// PSNs that a payload takes (IBTA 9.7.2: a message of nothing takes one).
+inline uint32_t psns_of(uint64_t bytes, unsigned mtu_shift) {
+  const uint64_t mtu = uint64_t{1} << mtu_shift;
+  if (bytes <= mtu) [[likely]]
+    return 1;
+  return static_cast<uint32_t>((bytes + mtu - 1) >> mtu_shift);
+}
 
 // Begins a packet: all transport fields set, those of extension headers to zero.
 inline wire::Header& begin_packet(Pair& p, uint8_t opcode, uint8_t flags, uint32_t psn) {

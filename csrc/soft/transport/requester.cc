@@ -22,22 +22,20 @@ constexpr uint32_t outstanding_psns = roce::psn_half / 2;
 // Spans of one packet's payload, at most, if a smaller packet can do without more.
 constexpr size_t packet_spans = 256;
 
-uint32_t psns_of(uint64_t bytes, unsigned mtu_shift) {
-  return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + (uint64_t{1} << mtu_shift) - 1) >> mtu_shift);
-}
-
 // What an entry says about itself must agree before any of it is sent.
-Status check(const Work& w, const Attributes& a) {
+Status check(const Work& w, unsigned max_rd_atomic) {
   if (w.length > roce::max_message) return Status::LocalLength;
   const bool atomic = w.op == Op::FetchAdd || w.op == Op::CompareSwap;
   if (atomic && w.length != 8) return Status::LocalLength;
   if (atomic || w.op == Op::Read) {
-    if (w.inline_bytes != 0 || a.max_rd_atomic == 0) return Status::LocalQpOperation;
+    if (w.inline_bytes != 0 || max_rd_atomic == 0) return Status::LocalQpOperation;
   }
   if (w.inline_bytes != 0) {
     if (w.sges != 0 || w.inline_bytes > max_inline) return Status::LocalQpOperation;
     return w.inline_bytes == w.length ? Status::Ok : Status::LocalLength;
   }
+  if (w.sges == 1) [[likely]]
+    return w.sge[0].bytes >= w.length ? Status::Ok : Status::LocalLength;
   if (w.sges > max_sges) return Status::LocalQpOperation;
   uint64_t room = 0;
   for (unsigned i = 0; i < w.sges; i++) room += w.sge[i].bytes;
@@ -125,7 +123,7 @@ bool Engine::fetch(Pair& p) {
     r.length = w.length;
     r.sges = w.sges;
     if (w.sges == 1) r.sge = w.sge[0];
-    status = check(w, p.attributes);
+    status = check(w, p.max_rd_atomic);
   } else if (status == Status::Ok) {
     status = Status::LocalQpOperation;
   }
@@ -144,7 +142,7 @@ const Work* Engine::load(Pair& p, uint32_t position) {
   work_pair_ = nullptr;
   if (!p.rings->work_again(r.handle, position, r.psn, *work_)) return nullptr;
   // What it says of itself may have changed, while its PSNs are given out.
-  if (work_->op != r.op || work_->length != r.length || check(*work_, p.attributes) != Status::Ok) return nullptr;
+  if (work_->op != r.op || work_->length != r.length || check(*work_, p.max_rd_atomic) != Status::Ok) return nullptr;
   work_pair_ = &p;
   work_position_ = position;
   return work_.get();
@@ -156,7 +154,7 @@ Engine::Sent Engine::send_record(Pair& p) {
   const uint32_t at = psn_sub(p.next_psn, r.psn);
   // IBTA 10.8.3.3: a fenced entry starts when the reads and atomics before it have completed.
   if (r.fence && at == 0 && p.reads_outstanding > 0) return Sent::Wait;
-  if (r.reads() && p.reads_outstanding >= p.attributes.max_rd_atomic) return Sent::Wait;
+  if (r.reads() && p.reads_outstanding >= p.max_rd_atomic) return Sent::Wait;
   const Work* w = load(p, p.cursor);
   if (!w) {
     r.status = Status::LocalQpOperation;
@@ -188,9 +186,10 @@ void Engine::sent(Pair& p, uint32_t psns) {
 Engine::Sent Engine::send_data(Pair& p, Record& r, const Work& w, uint64_t offset) {
   const uint32_t out = psn_sub(p.next_psn, p.una);
   uint64_t bytes = std::min<uint64_t>(r.length - offset, p.largest);
+  uint32_t psns = psns_of(bytes, p.mtu_shift);
   const uint32_t in_window = out - p.read_psns;
-  if (in_window > 0 && in_window + psns_of(bytes, p.mtu_shift) > p.window) return Sent::Wait;
-  if (out + psns_of(bytes, p.mtu_shift) > outstanding_psns) return Sent::Wait;
+  if (in_window > 0 && in_window + psns > p.window) return Sent::Wait;
+  if (out + psns > outstanding_psns) return Sent::Wait;
 
   const Span* spans = nullptr;
   size_t count = 0;
@@ -200,8 +199,8 @@ Engine::Sent Engine::send_data(Pair& p, Record& r, const Work& w, uint64_t offse
       r.status = status;
       return Sent::Failed;
     }
+    psns = psns_of(bytes, p.mtu_shift);
   }
-  const uint32_t psns = psns_of(bytes, p.mtu_shift);
   const bool first = offset == 0;
   const bool last = offset + bytes == r.length;
   uint8_t flags = 0;
@@ -287,8 +286,8 @@ Status Engine::gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, 
   for (unsigned i = 0; i < w.sges && got < bytes; i++) {
     const Sge& sge = w.sge[i];
     while (offset < sge.bytes && got < bytes) {
-      if (gathered_.size() >= packet_spans && got >= p.mtu) {
-        bytes = got & ~uint64_t{p.mtu - 1};
+      if (gathered_.size() >= packet_spans && got >= p.mtu()) {
+        bytes = got & ~uint64_t{p.mtu() - 1};
         break;
       }
       const uint64_t want = std::min<uint64_t>(bytes - got, sge.bytes - offset);
@@ -367,8 +366,8 @@ void Engine::complete_head(Pair& p) {
 // failed.
 bool Engine::settle(Pair& p, uint32_t before) {
   if (p.una == before) return true;
-  p.retries_left = p.attributes.retry;
-  p.rnr_left = p.attributes.rnr_retry;
+  p.retries_left = p.retry;
+  p.rnr_left = p.rnr_retry;
   p.recovering = false;
   p.window = std::min(p.window_max, p.window + psn_sub(p.una, before));
   if (psn_before(p.next_psn, p.una)) {
@@ -423,8 +422,8 @@ void Engine::read_response(Pair& p, const wire::Header& h, const Span* payload, 
   const uint64_t part = uint64_t{read_request_psns} << p.mtu_shift;
   const uint64_t end = std::min<uint64_t>(r.length, (offset / part + 1) * part);
   const uint32_t psns = psns_of(h.payload, p.mtu_shift);
-  const bool sized =
-      t.last ? offset + h.payload == end : h.payload > 0 && (h.payload & (p.mtu - 1)) == 0 && offset + h.payload < end;
+  const bool sized = t.last ? offset + h.payload == end
+                            : h.payload > 0 && (h.payload & (p.mtu() - 1)) == 0 && offset + h.payload < end;
   const bool placed = t.first || offset % part != 0;  // a request's response begins with FIRST or ONLY
   if (!sized || !placed || h.psns != psns) return fail_requester(p, Status::BadResponse);  // IBTA 9.9.2.4.2
   if (psns > p.outstanding()) return drop(Drop::Stale);
@@ -490,11 +489,11 @@ void Engine::nak(Pair& p, const wire::Header& h) {
   if (type == roce::syndrome_rnr_nak) {
     stats_.rnr_naks_received++;
     if (p.waits == Pair::Waits::Rnr) return;  // the same one, doubled
-    if (p.attributes.rnr_retry != roce::rnr_retry_endless) {
+    if (p.rnr_retry != roce::rnr_retry_endless) {
       if (p.rnr_left == 0) return fail_requester(p, Status::RnrRetryExceeded);
       p.rnr_left--;
     }
-    p.retries_left = p.attributes.retry;  // the peer is there
+    p.retries_left = p.retry;  // the peer is there
     go_back(p);
     p.waits = Pair::Waits::Rnr;
     p.rnr_wait = roce::rnr_timer_ns[h.syndrome & roce::syndrome_value_mask];

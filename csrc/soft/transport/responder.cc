@@ -18,14 +18,10 @@ namespace {
 
 constexpr uint8_t positive = roce::syndrome_ack | roce::credits_invalid;
 
-uint32_t psns_of(uint64_t bytes, const Pair& p) {
-  return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + p.mtu - 1) >> p.mtu_shift);
-}
-
 // The lengths that a packet may have at its place in a message (IBTA 9.7.4.1.6): whole MTUs until the last.
 bool sized(const Pair& p, const wire::Header& h, const roce::Traits& t) {
-  if (h.psns != psns_of(h.payload, p)) return false;
-  if (!t.last) return h.payload > 0 && (h.payload & (p.mtu - 1)) == 0;
+  if (h.psns != psns_of(h.payload, p.mtu_shift)) return false;
+  if (!t.last) return h.payload > 0 && (h.payload & (p.mtu() - 1)) == 0;
   return t.first || h.payload > 0;
 }
 
@@ -162,7 +158,7 @@ void Engine::send_arrived(Pair& p, const wire::Header& h, const Span* payload, s
 void Engine::write_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans) {
   const roce::Traits& t = roce::traits[h.opcode];
   if (t.first) {
-    if (!(p.attributes.access & Access::RemoteWrite) || h.dma_length > roce::max_message)
+    if (!(p.access & Access::RemoteWrite) || h.dma_length > roce::max_message)
       return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
     p.write_key = h.rkey;
     p.write_va = h.va;
@@ -200,19 +196,19 @@ void Engine::write_arrived(Pair& p, const wire::Header& h, const Span* payload, 
 }
 
 void Engine::read_arrived(Pair& p, const wire::Header& h) {
-  if (!(p.attributes.access & Access::RemoteRead) || h.dma_length > roce::max_message)
+  if (!(p.access & Access::RemoteRead) || h.dma_length > roce::max_message)
     return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   // IBTA 9.7.4.1.4: the requester was told how many it may have outstanding.
-  if (p.responses.size() - p.response_head >= p.attributes.max_dest_rd_atomic)
-    return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
+  if (p.owed >= p.max_dest_rd_atomic) return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   if (!reachable(p, h, h.dma_length, Access::RemoteRead)) return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
   Response r{};
   r.psn = r.first = p.expected_psn;
-  r.end = psn_add(p.expected_psn, psns_of(h.dma_length, p));
+  r.end = psn_add(p.expected_psn, psns_of(h.dma_length, p.mtu_shift));
   r.rkey = h.rkey;
   r.va = h.va;
   r.length = h.dma_length;
   p.responses.push_back(r);
+  p.owed++;
   p.expected_psn = r.end;
   p.msn = psn_add(p.msn, 1);
   p.answer = Pair::Answer::None;  // the response acknowledges what came before
@@ -220,10 +216,9 @@ void Engine::read_arrived(Pair& p, const wire::Header& h) {
 }
 
 void Engine::atomic_arrived(Pair& p, const wire::Header& h) {
-  if (!(p.attributes.access & Access::RemoteAtomic) || (h.va & 7) != 0)
+  if (!(p.access & Access::RemoteAtomic) || (h.va & 7) != 0)
     return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
-  if (p.responses.size() - p.response_head >= p.attributes.max_dest_rd_atomic)
-    return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
+  if (p.owed >= p.max_dest_rd_atomic) return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   Spans spans;
   uint64_t covered = 0;
   if (p.rings->reach(h.rkey, h.va, 8, Access::RemoteAtomic, true, spans, covered) != Status::Ok || covered != 8 ||
@@ -235,6 +230,7 @@ void Engine::atomic_arrived(Pair& p, const wire::Header& h) {
   r.end = psn_add(p.expected_psn, 1);
   r.value = execute_atomic(h, spans.span[0].at);
   p.responses.push_back(r);
+  p.owed++;
   p.results[p.result_next] = Result{r.psn, r.value};
   p.result_next = (p.result_next + 1) % p.results.size();
   p.expected_psn = r.end;
@@ -277,6 +273,7 @@ void Engine::duplicate(Pair& p, const wire::Header& h) {
         };
         const auto begin = p.responses.begin() + static_cast<std::ptrdiff_t>(p.response_head);
         p.responses.insert(std::find_if(begin, p.responses.end(), later), r);
+        p.owed++;
         return activate(p);
       }
       return drop(Drop::Stale);
@@ -289,10 +286,9 @@ void Engine::duplicate(Pair& p, const wire::Header& h) {
 // Executed again, after the same checks: from where the requester wants it.
 void Engine::duplicate_read(Pair& p, const wire::Header& h) {
   const uint32_t psn = h.psn & roce::mask24;
-  const uint32_t psns = psns_of(h.dma_length, p);
+  const uint32_t psns = psns_of(h.dma_length, p.mtu_shift);
   const uint32_t age = psn_sub(p.expected_psn, psn);
-  if (!(p.attributes.access & Access::RemoteRead) || h.dma_length > roce::max_message || age < psns)
-    return drop(Drop::Stale);
+  if (!(p.access & Access::RemoteRead) || h.dma_length > roce::max_message || age < psns) return drop(Drop::Stale);
   if (!reachable(p, h, h.dma_length, Access::RemoteRead)) {
     // Whoever still waits for it must know; that it once was allowed is no fault of this pair.
     p.answer = Pair::Answer::Refusal;
@@ -315,7 +311,7 @@ void Engine::duplicate_read(Pair& p, const wire::Header& h) {
     if (psn_sub(p.expected_psn, at->first) < age) break;
   }
   // The requester has no more outstanding than are kept; more are copies that the wire made.
-  if (p.responses.size() - p.response_head >= p.attributes.max_dest_rd_atomic) return drop(Drop::Stale);
+  if (p.owed >= p.max_dest_rd_atomic) return drop(Drop::Stale);
   Response r{};
   r.psn = r.first = psn;
   r.end = psn_add(psn, psns);
@@ -323,6 +319,7 @@ void Engine::duplicate_read(Pair& p, const wire::Header& h) {
   r.va = h.va;
   r.length = h.dma_length;
   p.responses.insert(at, r);
+  p.owed++;
   activate(p);
 }
 
@@ -334,9 +331,11 @@ void Engine::refuse(Pair& p, uint8_t syndrome, Status status) {
   std::vector<Response> owed;
   owed.swap(p.responses);
   const size_t owed_head = p.response_head;
+  const uint32_t owed_count = p.owed;
   stop(p);
   p.responses.swap(owed);
   p.response_head = owed_head;
+  p.owed = owed_count;
   p.state = State::Err;
   if (syndrome != 0) {
     p.refused = true;
@@ -345,8 +344,7 @@ void Engine::refuse(Pair& p, uint8_t syndrome, Status status) {
     p.refusal_psn = p.expected_psn;
     activate(p);
   } else {
-    p.responses.clear();
-    p.response_head = 0;
+    p.forget_responses();
   }
   if (receiving) {
     Arrival a{};
@@ -381,8 +379,7 @@ bool Engine::respond(Pair& p, unsigned& budget, bool& did) {
           did = true;
           p.expected_psn = p.refusal_psn = r.psn;
           p.refusal = roce::NakRemoteAccess;
-          p.responses.clear();
-          p.response_head = 0;
+          p.forget_responses();
           if (p.state != State::Err) refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
           continue;
       }
@@ -405,7 +402,7 @@ bool Engine::respond(Pair& p, unsigned& budget, bool& did) {
       syndrome = roce::NakSequence;
       break;
     case Pair::Answer::Rnr:
-      syndrome = roce::syndrome_rnr_nak | p.attributes.min_rnr_timer;
+      syndrome = roce::syndrome_rnr_nak | p.min_rnr_timer;
       break;
     case Pair::Answer::Refusal:
       syndrome = p.refusal;
@@ -437,7 +434,7 @@ Engine::Sent Engine::respond_read(Pair& p, Response& r) {
       return Sent::Failed;
     if (covered < bytes) {
       // Too many spans for so large a packet: as many whole MTUs as there are.
-      bytes = covered & ~uint64_t{p.mtu - 1};
+      bytes = covered & ~uint64_t{p.mtu() - 1};
       if (bytes == 0) return Sent::Failed;
       uint64_t over = covered - bytes;
       while (over > 0) {
@@ -453,7 +450,7 @@ Engine::Sent Engine::respond_read(Pair& p, Response& r) {
   const bool last = offset + bytes == r.length;
   const uint8_t opcode = first ? (last ? roce::ReadResponseOnly : roce::ReadResponseFirst)
                                : (last ? roce::ReadResponseLast : roce::ReadResponseMiddle);
-  const uint32_t psns = psns_of(bytes, p);
+  const uint32_t psns = psns_of(bytes, p.mtu_shift);
   wire::Header& h = begin_packet(p, opcode, 0, r.psn);
   if (roce::traits[opcode].aeth) {
     h.syndrome = positive;

@@ -17,7 +17,8 @@ namespace userdma::soft::transport {
 struct Timer {
   static constexpr size_t nowhere = SIZE_MAX;
   uint64_t deadline = never;
-  size_t place = nowhere;  // in the heap
+  uint64_t looked_at = never;  // when the heap looks at it
+  size_t place = nowhere;      // in the heap
 };
 
 // A binary heap. Deadlines mostly grow, so that adding one costs a compare.
@@ -25,14 +26,14 @@ class Timers {
  public:
   // The timer's deadline is set; it must be looked at no later than that.
   void arm(Timer& t) {
+    if (t.deadline >= t.looked_at && t.place != Timer::nowhere) [[likely]]
+      return;
     if (t.place == Timer::nowhere) {
+      t.place = heap_.size();
       heap_.push_back({t.deadline, &t});
-      t.place = heap_.size() - 1;
-      up(t.place);
-    } else if (t.deadline < heap_[t.place].when) {
-      heap_[t.place].when = t.deadline;
-      up(t.place);
     }
+    t.looked_at = heap_[t.place].when = t.deadline;
+    up(t.place);
   }
 
   void remove(Timer& t) {
@@ -58,7 +59,7 @@ class Timers {
       if (t.deadline == never) {
         remove(t);
       } else {
-        heap_[0].when = t.deadline;
+        t.looked_at = heap_[0].when = t.deadline;
         down(0);
       }
     }
