@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc)
 PYTEST ?=
 bin = $(VENV)/bin
 
-SYSTEM = g++ cmake ninja-build make python3-venv python3-dev doctest-dev libibverbs-dev linux-source-6.12 xz-utils
+SYSTEM = g++ cmake ninja-build ccache make python3-venv python3-dev doctest-dev libibverbs-dev linux-source-6.12 xz-utils
 SYSTEM_BENCH = valgrind ucx-utils mpich
 TOOLS = "scikit-build-core>=0.10" "pybind11>=2.13" ruff==0.17.6 mypy==2.4.1 clang-format==19.1.7 \
         hypothesis numpy "pytest>=8" pytest-timeout scapy
@@ -16,6 +16,8 @@ CXX_FILES = $(wildcard csrc/*/*.h csrc/*/*.cc csrc/*/*/*.h csrc/*/*/*.cc csrc/*/
               tests/cpp/*.cc tests/cpp/*.h bench/*.cc bench/*.h bench/*/*.cc)
 launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 configure = cmake -G Ninja -DUSERDMA_WERROR=ON $(launcher) -DPython_EXECUTABLE=$(abspath $(bin))/python
+# Build folders share what they compile alike.
+export CCACHE_NOHASHDIR = 1
 pip = $(bin)/python -m pip --disable-pip-version-check -q
 
 .PHONY: all demo test ctest pytest lint format asan tsan bench wheel install setup system clean
@@ -81,7 +83,8 @@ wheel: setup
 
 # The package itself, built again as far as something changed.
 install: setup
-	$(pip) install . --no-deps --no-build-isolation -Cbuild-dir=$(BUILD)/package -Ccmake.define.USERDMA_WERROR=ON
+	$(pip) install . --no-deps --no-build-isolation -Cbuild-dir=$(BUILD)/package -Ccmake.define.USERDMA_WERROR=ON \
+	  $(if $(launcher),-Ccmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
 setup: system $(VENV)/ready
 

@@ -38,3 +38,9 @@ def test_two_processes(tmp_path: Path) -> None:
             assert server.wait(30) == 0
         finally:
             server.kill()
+
+
+def test_impaired() -> None:
+    run = subprocess.run([sys.executable, EXAMPLES / "impaired.py"], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "200 messages of 20000 bytes arrived unharmed\n"
