@@ -102,7 +102,9 @@ class Function:
         Every ``Domain`` of the function is closed first, so nothing that was built on it can reach freed memory.
         """
 
-def pci_open(bus: str, kind: Literal["", "vfio", "physical"] = "", *, sysfs: str = "/sys", dev: str = "/dev") -> Function:
+def pci_open(
+    bus: str, kind: Literal["", "vfio", "physical"] = "", *, sysfs: str = "/sys", dev: str = "/dev"
+) -> Function:
     """Takes the function at ``bus`` ("0000:17:00.0"). Without a kind: VFIO if vfio-pci has it, else physical.
 
     ``userdma.errors.MachineError`` says what to change where it cannot be taken.
