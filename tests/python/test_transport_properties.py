@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from world import ALL, FILL, MTUS, RECEIVE, SEND, TIMEOUT, Op, Script, World
 
 from userdma import Access, ErrorKind, Qp, Region, RemoteMemory
+from world import ALL, FILL, MTUS, RECEIVE, SEND, TIMEOUT, Op, Script, World
 
 QUICK = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -190,7 +190,7 @@ def test_messages_over_16_mib(kind: str, frames: bool) -> None:
         assert target.read(0, n) == data
 
 
-# ---- errors ------------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def rest(world: World, qp: Qp, side: Any) -> list[Any]:
@@ -396,11 +396,11 @@ def test_a_read_sees_what_was_written_before_it() -> None:
             assert mine.read(8192, 6000) == data
 
 
-# ---- several pairs at once, in any order of calls ---------------------------------------------------------------------
+# ---- several pairs at once, in any order of calls -------------------------------------------------------------------
 
 
 class Machine(RuleBasedStateMachine):
-    """Two NICs with two connections between them, and one within the first; a program that does anything at any time."""
+    """Two NICs with two connections between them, and one within the first; a program that calls in any order."""
 
     def __init__(self) -> None:
         super().__init__()
