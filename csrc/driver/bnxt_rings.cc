@@ -102,19 +102,29 @@ BnxtRings::BnxtRings(std::shared_ptr<Domain> domain, uint32_t qpn, const Queue& 
   sq_ = send.base;
   msn_ = reinterpret_cast<uint64_t*>(send.base + table);
   rq_ = receive.base;
-  sq_shift_ = static_cast<unsigned>(std::countr_zero(send.entries));
-  rq_shift_ = static_cast<unsigned>(std::countr_zero(receive.entries));
+  sq_mask_ = send.entries - 1;
+  rq_mask_ = receive.entries - 1;
+  sq_epoch_shift_ = hw::kDoorbellEpochShift - static_cast<unsigned>(std::countr_zero(send.entries));
+  rq_epoch_shift_ = hw::kDoorbellEpochShift - static_cast<unsigned>(std::countr_zero(receive.entries));
+  sq_doorbell_ = hw::doorbell(qpn, hw::doorbell_type::kSq, 0, 0);
+  rq_doorbell_ = hw::doorbell(qpn, hw::doorbell_type::kRq, 0, 0);
   const Queue* queues[2] = {&send_cq, &receive_cq};
   for (int i = 0; i < 2; ++i) {
     Cq& cq = cq_[i];
     cq.base = queues[i]->base;
-    cq.mask = queues[i]->entries - 1;
-    cq.shift = static_cast<unsigned>(std::countr_zero(queues[i]->entries));
+    cq.entries = queues[i]->entries;
+    cq.end = toggle(cq) + cq.entries * kCqe;
     cq.id = queues[i]->id;
     // The ring must hold a completion of every entry beside those that were taken and not told to the NIC; half of
     // the spare room leaves some for what completes no entry.
     cq.batch = std::max<uint64_t>(1, (queues[i]->entries - entries[i]) / 2);
+    cq.left = cq.batch;
   }
+  // A plain success: status 0, and for a receive no flags (the 16 bits after the status; a send's are reserved).
+  cq_[0].simple_mask = hw::kCqeTypeMask | 0xff << 8;
+  cq_[0].simple = hw::cqe_type::kReq << hw::kCqeTypeShift;
+  cq_[1].simple_mask = hw::kCqeTypeMask | 0xffu << 8 | 0xffffu << 16;
+  cq_[1].simple = hw::cqe_type::kResRc << hw::kCqeTypeShift;
 }
 
 void BnxtRings::connect(uint32_t psn, uint32_t mtu) {
@@ -138,30 +148,43 @@ void BnxtRings::forget() {
 
 // ---- Posts ----
 
-void BnxtRings::send(uint64_t number, const Work& work) {
-  const uint64_t slot = number & (entries[0] - 1);
-  auto* wqe = reinterpret_cast<uint64_t*>(sq_ + slot * hw::kStaticWqe);
-  static constexpr uint8_t types[] = {hw::wqe_type::kSend, hw::wqe_type::kWrite, hw::wqe_type::kRead};
+void BnxtRings::send(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) {
+  auto* wqe = reinterpret_cast<uint64_t*>(sq_ + (number & sq_mask_) * hw::kStaticWqe);
   // A message of no bytes has no SGE: one of size 0 could mean 2^32.
-  wqe[0] = head(types[static_cast<int>(work.op)], hw::wqe_flags::kSignal, work.bytes != 0 ? 3 : 2);
-  wqe[1] = work.bytes;   // length; reserved (q_key)
-  wqe[2] = work.remote;  // remote_va; 0 in a send (dst_qp, avid)
-  wqe[3] = work.rkey;    // remote_key; timestamp
-  wqe[4] = work.va;
-  wqe[5] = work.lkey | uint64_t{work.bytes} << 32;
+  wqe[0] = head(hw::wqe_type::kSend, hw::wqe_flags::kSignal, bytes != 0 ? 3 : 2);
+  wqe[1] = bytes;  // length, q_key
+  wqe[2] = 0;      // dst_qp, avid
+  wqe[3] = 0;      // reserved, timestamp
+  wqe[4] = va;
+  wqe[5] = lkey | uint64_t{bytes} << 32;
+  finish_send(number, bytes);
+}
 
-  const uint64_t packets = work.bytes == 0 ? 1 : ((uint64_t{work.bytes} - 1) >> mtu_shift_) + 1;
-  const uint32_t next = (psn_ + static_cast<uint32_t>(packets)) & hw::kPsnMask;
+void BnxtRings::rdma(uint64_t number, const Rdma& rdma) {
+  auto* wqe = reinterpret_cast<uint64_t*>(sq_ + (number & sq_mask_) * hw::kStaticWqe);
+  wqe[0] = head(rdma.op == Rdma::Op::Write ? hw::wqe_type::kWrite : hw::wqe_type::kRead, hw::wqe_flags::kSignal,
+                rdma.bytes != 0 ? 3 : 2);
+  wqe[1] = rdma.bytes;  // length, reserved
+  wqe[2] = rdma.remote;
+  wqe[3] = rdma.rkey;  // remote_key, timestamp
+  wqe[4] = rdma.va;
+  wqe[5] = rdma.lkey | uint64_t{rdma.bytes} << 32;
+  finish_send(number, rdma.bytes);
+}
+
+// The MSN table's entry, from which the NIC sends again, and the doorbell.
+inline void BnxtRings::finish_send(uint64_t number, uint32_t bytes) {
+  // As many packets as MTUs begun, and one of no bytes.
+  const auto packets = static_cast<uint32_t>((uint64_t{bytes} + (uint64_t{1} << mtu_shift_) - 1) >> mtu_shift_);
+  const uint32_t next = (psn_ + packets + (packets == 0)) & hw::kPsnMask;
+  const uint64_t slot = number & sq_mask_;
   msn_[slot] = hw::msn_search(static_cast<uint32_t>(slot), next, psn_);
   psn_ = next;
-
-  ++number;
-  doorbell_.ring(hw::doorbell(qpn, hw::doorbell_type::kSq, static_cast<uint32_t>(number & (entries[0] - 1)),
-                              static_cast<uint32_t>(number >> sq_shift_)));
+  doorbell_.ring(after(sq_doorbell_, number, sq_mask_, sq_epoch_shift_));
 }
 
 void BnxtRings::receive(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) {
-  const uint64_t slot = number & (entries[1] - 1);
+  const uint64_t slot = number & rq_mask_;
   auto* wqe = reinterpret_cast<uint64_t*>(rq_ + slot * hw::kStaticWqe);
   wqe[0] = head(hw::wqe_type::kReceive, 0, 3);
   wqe[1] = slot;  // wr_id: comes back in the completion
@@ -169,36 +192,80 @@ void BnxtRings::receive(uint64_t number, uint64_t va, uint32_t lkey, uint32_t by
   wqe[3] = 0;
   wqe[4] = bytes != 0 ? va : 0;
   wqe[5] = bytes != 0 ? lkey | uint64_t{bytes} << 32 : 0;
-
-  ++number;
-  doorbell_.ring(hw::doorbell(qpn, hw::doorbell_type::kRq, static_cast<uint32_t>(number & (entries[1] - 1)),
-                              static_cast<uint32_t>(number >> rq_shift_)));
+  doorbell_.ring(after(rq_doorbell_, number, rq_mask_, rq_epoch_shift_));
 }
 
 // ---- Completions ----
 
-void BnxtRings::point(const Cq& cq, Next& next) const {
-  // The toggle is 1 in the first pass and flips with each.
-  next.phase.store(static_cast<uint8_t>(~(cq.consumer >> cq.shift) & 1), std::memory_order_relaxed);
-  next.at.store(cq.base + (cq.consumer & cq.mask) * kCqe + offsetof(hw::CqBase, cqe_type_toggle),
-                std::memory_order_relaxed);
+void BnxtRings::start(Side side, Next& next) {
+  next.phase.store(hw::kCqeToggle);  // in the first pass; it flips with each
+  next.at.store(toggle(cq_[static_cast<int>(side)]));
 }
 
-void BnxtRings::start(Side side, Next& next) { point(cq_[static_cast<int>(side)], next); }
+// To the entry after the one at `at`.
+inline void BnxtRings::advance(Cq& cq, Next& next, const uint8_t* at) const {
+  at += kCqe;
+  if (at == cq.end) [[unlikely]] {
+    at = toggle(cq);
+    ++cq.passes;
+    next.phase.store(next.phase.own() ^ hw::kCqeToggle);
+  }
+  next.at.store(at);
+}
 
-void BnxtRings::ring(Side side) {
+void BnxtRings::ring(Side side, const Next& next) {
   Cq& cq = cq_[static_cast<int>(side)];
-  cq.rung = cq.consumer;
-  doorbell_.ring(hw::doorbell(cq.id, hw::doorbell_type::kCq, static_cast<uint32_t>(cq.consumer & cq.mask),
-                              static_cast<uint32_t>(cq.consumer >> cq.shift)));
+  cq.left = cq.batch;
+  const auto index = static_cast<uint32_t>(next.at.own() - toggle(cq)) / kCqe;
+  doorbell_.ring(hw::doorbell(cq.id, hw::doorbell_type::kCq, static_cast<uint32_t>(index), cq.passes));
+}
+
+template <Side side>
+inline Polled BnxtRings::poll_written(Qp& qp, Completion& out) {
+  Ring& ring = qp.ring(side);
+  Cq& cq = cq_[static_cast<int>(side)];
+  host::load_barrier();
+  const uint8_t* at = ring.next.at.own();
+  const uint8_t* cqe = at - offsetof(hw::CqBase, cqe_type_toggle);
+  uint32_t word;
+  std::memcpy(&word, at, sizeof(word));
+  // The completion with which the doorbell is due goes the other way too.
+  if ((word & cq.simple_mask) != cq.simple || cq.left == 1) [[unlikely]]
+    return qp.poll_any(side, out);
+  uint32_t moved = ring.bytes[ring.taken.own() & ring.mask];
+  uint32_t index;
+  if constexpr (side == Side::Send) {
+    uint16_t after;
+    std::memcpy(&after, cqe + offsetof(hw::CqReq, sq_cons_idx), sizeof(after));
+    index = (after - 1u) & static_cast<uint32_t>(sq_mask_);
+  } else {
+    uint32_t length;
+    std::memcpy(&index, cqe + offsetof(hw::CqResRc, srq_or_rq_wr_id), sizeof(index));
+    std::memcpy(&length, cqe + offsetof(hw::CqResRc, length), sizeof(length));
+    if (length > moved) [[unlikely]]
+      return qp.poll_any(side, out);
+    index &= hw::kWrIdMask;
+    moved = length;
+  }
+  if (!ring.is_next(index)) [[unlikely]]
+    return qp.poll_any(side, out);
+  --cq.left;
+  advance(cq, ring.next, at);
+  ring.take_next(moved, out);
+  return Polled::Ok;
+}
+
+Polled BnxtRings::poll_written(Qp& qp, Side side, Completion& out) {
+  return side == Side::Send ? poll_written<Side::Send>(qp, out) : poll_written<Side::Receive>(qp, out);
 }
 
 Found BnxtRings::absorb(Side side, Next& next) {
   Cq& cq = cq_[static_cast<int>(side)];
-  const uint8_t* cqe = cq.base + (cq.consumer & cq.mask) * kCqe;
-  const uint8_t first = __atomic_load_n(cqe + offsetof(hw::CqBase, cqe_type_toggle), __ATOMIC_ACQUIRE);
+  const uint8_t* at = next.at.own();
+  const uint8_t* cqe = at - offsetof(hw::CqBase, cqe_type_toggle);
+  const uint8_t first = __atomic_load_n(at, __ATOMIC_ACQUIRE);
   Found found;
-  if (((first ^ ~(cq.consumer >> cq.shift)) & hw::kCqeToggle) != 0) return found;
+  if (((first ^ next.phase.own()) & hw::kCqeToggle) != 0) return found;
   host::load_barrier();
 
   const uint8_t kind = hw::cqe_kind(first);
@@ -258,9 +325,9 @@ Found BnxtRings::absorb(Side side, Next& next) {
     found.what = Found::What::Unknown;
     found.unknown = kinds[kind & 0xf];
   }
-  ++cq.consumer;
-  point(cq, next);
-  found.ring = cq.consumer - cq.rung >= cq.batch;
+  advance(cq, next, at);
+  if (cq.left != 0) --cq.left;
+  found.ring = cq.left == 0;
   return found;
 }
 

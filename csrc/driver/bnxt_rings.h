@@ -21,37 +21,56 @@ class BnxtRings final : public Rings {
   BnxtRings(std::shared_ptr<Domain> domain, uint32_t qpn, const Queue& send, const Queue& receive, const Queue& send_cq,
             const Queue& receive_cq, host::Doorbell doorbell, std::shared_ptr<EventRing> events = nullptr);
 
-  void send(uint64_t number, const Work& work) override;
+  void send(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) override;
+  void rdma(uint64_t number, const Rdma& rdma) override;
   void receive(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) override;
   void start(Side side, Next& next) override;
   Found absorb(Side side, Next& next) override;
-  void ring(Side side) override;
+  Polled poll_written(Qp& qp, Side side, Completion& out) override;
+  void ring(Side side, const Next& next) override;
   void connect(uint32_t psn, uint32_t mtu) override;
   void listen(EventListener* listener) override;
   void forget() override;
 
  private:
-  struct Cq {
+  struct alignas(64) Cq {
+    uint64_t left = 1;         // completions until the next doorbell
+    const uint8_t* end;        // past the last entry, as `toggle` counts
+    uint32_t simple_mask = 0;  // of an entry's 32 bits from the toggle on: what they are in a plain success,
+    uint32_t simple = 0;       // but for the toggle
+    uint32_t passes = 0;
     uint8_t* base;
-    uint64_t mask;
-    unsigned shift;  // log2 of its entries
+    uint32_t entries;
     uint32_t id;
-    uint64_t consumer = 0;
-    uint64_t rung = 0;   // the consumer that the NIC knows
     uint64_t batch = 1;  // completions between two doorbells
   };
 
-  void point(const Cq& cq, Next& next) const;
+  // The toggle byte of the ring's first entry. `Next` always points to one.
+  static const uint8_t* toggle(const Cq& cq) { return cq.base + offsetof(hw::bnxt::CqBase, cqe_type_toggle); }
+  void advance(Cq& cq, Next& next, const uint8_t* at) const;
+  template <Side side>
+  Polled poll_written(Qp& qp, Completion& out);
+  void finish_send(uint64_t number, uint32_t bytes);
+
+  // What a doorbell of the send or receive ring says after entry `number`.
+  static uint64_t after(uint64_t doorbell, uint64_t number, uint64_t mask, unsigned epoch_shift) {
+    ++number;
+    return doorbell | (number & mask) | (number << epoch_shift & hw::bnxt::kDoorbellEpoch);
+  }
 
   uint8_t* sq_;
   uint64_t* msn_;
+  uint64_t sq_mask_;
+  uint64_t sq_doorbell_;     // with index and epoch 0
+  unsigned sq_epoch_shift_;  // from the bit of a number that flips at each wrap to the doorbell's epoch
+  unsigned mtu_shift_ = 0;
+  uint32_t psn_ = 0;
+  unsigned rq_epoch_shift_;
   uint8_t* rq_;
-  unsigned sq_shift_;
-  unsigned rq_shift_;
+  uint64_t rq_mask_;
+  uint64_t rq_doorbell_;
   Cq cq_[2];
   host::Doorbell doorbell_;
-  uint32_t psn_ = 0;
-  unsigned mtu_shift_ = 0;
 };
 
 }  // namespace userdma::driver

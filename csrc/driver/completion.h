@@ -67,6 +67,7 @@ struct Completion {
   Error error = Error::None;
   uint8_t vendor = 0;  // the NIC's own status
   bool has_immediate = false;
+  uint8_t reserved = 0;  // the four bytes are one store
 };
 
 }  // namespace userdma::driver

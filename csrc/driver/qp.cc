@@ -9,12 +9,9 @@ namespace {
 
 // Empty polls between two looks at what a poll does not read: the other ring, events. On a soft function every empty
 // poll runs its idle hook.
-constexpr uint32_t kLookAround = 16;
+constexpr uint32_t kLookAround = 64;
 // Looks around between two of a real function's, whose check of the machine is a read of its configuration space.
-constexpr uint32_t kMachine = 256;
-
-// What every completion ring's next entry is after a failure: there.
-constexpr uint8_t kWritten = 1;
+constexpr uint32_t kMachine = 64;
 
 std::string hex(uint64_t value) {
   char text[32];
@@ -92,7 +89,7 @@ std::string Qp::refusal_far(const Region& region, uint64_t at, uint64_t n) const
 bool Qp::post_failed(Side side, const Region& region, uint64_t at, uint64_t n) {
   if (cause_ == Cause::None || !refusal(side, region, at, n).empty()) return false;
   Ring& ring = ring_[static_cast<int>(side)];
-  ring.posted.store(ring.posted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  ring.posted.store(ring.posted.own() + 1);
   return true;
 }
 
@@ -105,7 +102,7 @@ bool Qp::absorb(Side side) {
   if (found.what == Found::What::Nothing) return false;
   apply(side, found);
   // Last, as a soft function's doorbell may let others call in. A failed pair's NIC needs to know nothing more.
-  if (found.ring && cause_ == Cause::None) rings_->ring(side);
+  if (found.ring && cause_ == Cause::None) rings_->ring(side, ring.next);
   return true;
 }
 
@@ -117,8 +114,8 @@ void Qp::absorb_all(Side side) {
 
 void Qp::apply(Side side, const Found& found) {
   Ring& ring = ring_[static_cast<int>(side)];
-  uint64_t done = ring.done.load(std::memory_order_relaxed);
-  const uint64_t posted = ring.posted.load(std::memory_order_relaxed);
+  uint64_t done = ring.done.own();
+  const uint64_t posted = ring.posted.own();
   // How many entries of the send ring, of which `index` is the first not completed.
   uint64_t more = (found.index - done) & ring.mask;
   switch (found.what) {
@@ -129,7 +126,7 @@ void Qp::apply(Side side, const Found& found) {
     case Found::What::Done:
       if (more > posted - done) [[unlikely]]
         return unknown(side, "a completion of entries that were not posted");
-      ring.done.store(done + more, std::memory_order_relaxed);
+      ring.done.store(done + more);
       return;
 
     case Found::What::Received: {
@@ -144,7 +141,7 @@ void Qp::apply(Side side, const Found& found) {
       ring.bytes[slot] = found.bytes;
       if (ring.immediates) [[unlikely]]
         ring.immediates[slot] = found.has_immediate ? (uint64_t{1} << 32 | found.immediate) : 0;
-      ring.done.store(done + 1, std::memory_order_relaxed);
+      ring.done.store(done + 1);
       return;
     }
 
@@ -152,7 +149,7 @@ void Qp::apply(Side side, const Found& found) {
       if (side == Side::Send) {
         if (more == 0 || more > posted - done) return unknown(side, "an error of an entry that was not posted");
         done += more - 1;
-        ring.done.store(done, std::memory_order_relaxed);
+        ring.done.store(done);
       } else if (done == posted || found.index != (done & ring.mask)) {
         return unknown(side, "an error of another entry than the oldest");
       }
@@ -167,14 +164,13 @@ void Qp::apply(Side side, const Found& found) {
     }
 
     case Found::What::Flushed:
-      if (side == Side::Send && more != 0 && more <= posted - done)
-        ring.done.store(done + more - 1, std::memory_order_relaxed);
+      if (side == Side::Send && more != 0 && more <= posted - done) ring.done.store(done + more - 1);
       ring.ended = true;
       return fail("the NIC flushed its entries", Cause::Weak);
 
     case Found::What::Terminated:
       // Of a ring without entries the NIC may give any index: only progress counts.
-      if (found.has_index && more <= posted - done) ring.done.store(done + more, std::memory_order_relaxed);
+      if (found.has_index && more <= posted - done) ring.done.store(done + more);
       ring.ended = true;
       return fail("the NIC ended it with a terminal completion", Cause::Weak);
 
@@ -203,32 +199,42 @@ void Qp::fail(const std::string& why, Cause cause) {
   }
   for (Ring& ring : ring_) {
     ring.ended = true;
-    ring.next.phase.store(kWritten, std::memory_order_relaxed);
-    ring.next.at.store(&kWritten, std::memory_order_relaxed);
+    ring.next.close();
   }
-  failed_.store(true, std::memory_order_relaxed);
+  failed_ = true;
 }
 
-Polled Qp::absorb_and_take(Side side, Completion& out) {
+Polled Qp::poll_any(Side side, Completion& out) {
   Ring& ring = ring_[static_cast<int>(side)];
   for (;;) {
-    uint64_t taken = ring.taken.load(std::memory_order_relaxed);
-    if (taken != ring.done.load(std::memory_order_relaxed)) return take(ring, taken, out);
-    if (failed_.load(std::memory_order_relaxed)) return take_failed(ring, out);
+    if (ring.taken.own() != ring.done.own()) return take(ring, out);
+    if (failed_) return take_failed(ring, out);
     if (!absorb(side)) return Polled::None;
   }
 }
 
+Polled Qp::take(Ring& ring, Completion& out) {
+  const uint64_t taken = ring.taken.own();
+  out = Completion{.entry = taken, .bytes = ring.bytes[taken & ring.mask]};
+  if (ring.immediates) {
+    uint64_t immediate = ring.immediates[taken & ring.mask];
+    out.immediate = static_cast<uint32_t>(immediate);
+    out.has_immediate = immediate >> 32 != 0;
+  }
+  ring.taken.store(taken + 1);
+  return Polled::Ok;
+}
+
 Polled Qp::take_failed(Ring& ring, Completion& out) {
-  uint64_t taken = ring.taken.load(std::memory_order_relaxed);
-  if (taken == ring.posted.load(std::memory_order_relaxed)) return Polled::None;
+  uint64_t taken = ring.taken.own();
+  if (taken == ring.posted.own()) return Polled::None;
   out = Completion{.entry = taken, .error = Error::Flushed};
   if (taken == ring.failed_at) {
     out.error = ring.error;
     out.vendor = ring.status;
   }
-  ring.taken.store(taken + 1, std::memory_order_relaxed);
-  ring.done.store(taken + 1, std::memory_order_relaxed);
+  ring.taken.store(taken + 1);
+  ring.done.store(taken + 1);
   return Polled::Failed;
 }
 
@@ -240,26 +246,25 @@ bool Qp::look_around(Side side) {
   if (idle.run != nullptr) {
     idle.run(idle.self);
     if (dead_) return false;
-    if (ring.written()) return true;
+    if (ring.next.written()) return true;
   }
-  if (failed_.load(std::memory_order_relaxed)) return true;
-  if (ring_[static_cast<int>(other(side))].written()) absorb_all(other(side));
+  if (failed_) return true;
+  if (ring_[static_cast<int>(other(side))].next.written()) absorb_all(other(side));
   if (rings_->events && rings_->events->pending()) rings_->events->service();
   if (idle.run != nullptr || --machine_countdown_ == 0) {
     machine_countdown_ = kMachine;
     rings_->domain->check();
   }
-  return failed_.load(std::memory_order_relaxed) || ring.written();
+  return failed_ || ring.next.written();
 }
 
 Qp::Look Qp::ready(Side side, bool often) {
   if (!gate_.enter()) return Look::Retired;
   Ring& ring = ring_[static_cast<int>(side)];
-  uint64_t taken = ring.taken.load(std::memory_order_relaxed);
-  bool is = taken != ring.done.load(std::memory_order_relaxed) || ring.written() ||
-            taken == ring.posted.load(std::memory_order_relaxed);
+  const uint64_t taken = ring.taken.load();
+  bool is = taken != ring.done.load() || ring.next.written_beside() || taken == ring.posted.load();
   if (!is && !often) {
-    is = ring_[static_cast<int>(other(side))].written() || (rings_->events && rings_->events->peek()) ||
+    is = ring_[static_cast<int>(other(side))].next.written_beside() || (rings_->events && rings_->events->peek()) ||
          rings_->domain->attention();
   }
   gate_.leave();
@@ -282,7 +287,7 @@ void Qp::connect(uint32_t psn, uint32_t mtu, bool local) {
   rings_->connect(psn, mtu);
   connected_ = true;
   local_ = local;
-  open_ = !dead_ && !failed_.load(std::memory_order_relaxed);
+  open_ = !dead_ && !failed_;
 }
 
 void Qp::retire(const std::string& why) {
@@ -294,8 +299,7 @@ void Qp::retire(const std::string& why) {
   // The rings may be freed from here on: nothing may point into them.
   for (Ring& ring : ring_) {
     ring.ended = true;
-    ring.next.phase.store(kWritten, std::memory_order_relaxed);
-    ring.next.at.store(&kWritten, std::memory_order_relaxed);
+    ring.next.close();
   }
   rings_->forget();
 }

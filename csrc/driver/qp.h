@@ -8,7 +8,6 @@
 // Threads: as domain.h says, all calls come one at a time but `ready`, which a thread that waits may run beside them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,36 +43,101 @@ struct Found {
   const char* unknown = nullptr;
 };
 
-// One entry of the send ring.
-struct Work {
-  enum class Op : uint8_t { Send, Write, Read };
-  Op op = Op::Send;
+// An RDMA write or read: an entry of the send ring that names the peer's memory.
+struct Rdma {
+  enum class Op : uint8_t { Write, Read };
+  Op op = Op::Write;
   uint32_t bytes = 0;
   uint32_t lkey = 0;
-  uint32_t rkey = 0;    // Write, Read
+  uint32_t rkey = 0;
   uint64_t va = 0;      // local
-  uint64_t remote = 0;  // Write, Read: the peer's address
+  uint64_t remote = 0;  // the peer's address
 };
+
+// A number that the pair's own calls read and write, and a thread that waits reads beside them.
+template <class T>
+class Shared {
+ public:
+  Shared() = default;
+  explicit Shared(T value) : value_(value) {}
+  T own() const { return value_; }  // in a call of the pair
+  T load() const { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
+  void store(T value) { __atomic_store_n(&value_, value, __ATOMIC_RELAXED); }
+
+ private:
+  T value_{};
+};
+
+// The byte of a completion ring whose low bit says that its next entry was written: when it equals `phase`'s. Only a
+// hint for families whose entries need a second look.
+struct Next {
+  Shared<const uint8_t*> at;
+  Shared<uint8_t> phase;
+
+  bool written() const { return ((__atomic_load_n(at.own(), __ATOMIC_ACQUIRE) ^ phase.own()) & 1) == 0; }
+  bool written_beside() const { return ((__atomic_load_n(at.load(), __ATOMIC_ACQUIRE) ^ phase.load()) & 1) == 0; }
+  // After a failure and at the end: there is always something to see, and no plain success.
+  void close() {
+    static constexpr uint32_t kWritten = 0xffff'ffff;
+    phase.store(1);
+    at.store(reinterpret_cast<const uint8_t*>(&kWritten));
+  }
+};
+
+// One side of a queue pair.
+struct alignas(64) Ring {
+  static constexpr uint64_t kNever = ~uint64_t{0};
+
+  Shared<uint64_t> taken;  // entries whose completion was taken
+  Shared<uint64_t> done;   // entries known to have completed
+  Next next;               // of the completion ring
+  uint32_t countdown = 1;  // empty polls until the next look around
+  uint32_t capacity = 0;
+  uint64_t mask = 0;
+  Shared<uint64_t> posted;
+  std::unique_ptr<uint32_t[]> bytes;       // per slot: posted, then received
+  std::unique_ptr<uint64_t[]> immediates;  // per slot: the immediate data, and 1 << 32 if there is one
+  uint64_t failed_at = kNever;             // the entry that failed of its own
+  Error error = Error::None;
+  uint8_t status = 0;
+  bool ended = false;  // nothing more of its completion ring counts
+
+  uint64_t outstanding() const { return posted.own() - taken.own(); }
+  bool full() const { return outstanding() >= capacity; }
+
+  // Whether the completion ring's next success, of the entry at `index`, is that of the oldest entry, and nothing else
+  // is to be taken before or noted of it: then `take_next` may follow.
+  bool is_next(uint64_t index) const {
+    return index == (taken.own() & mask) && taken.own() != posted.own() && !immediates;
+  }
+  void take_next(uint32_t moved, Completion& out) {
+    const uint64_t number = taken.own();
+    out = Completion{.entry = number, .bytes = moved};
+    done.store(number + 1);
+    taken.store(number + 1);
+  }
+};
+
+enum class Polled : uint8_t { None, Ok, Failed };
+
+class Qp;
 
 // A queue pair's rings, as its family has them.
 class Rings {
  public:
-  // The byte of a completion ring whose low bit says that its next entry was written: when it equals `phase`. Only a
-  // hint for families whose entries need a second look.
-  struct Next {
-    std::atomic<const uint8_t*> at{nullptr};
-    std::atomic<uint8_t> phase{0};
-  };
-
   virtual ~Rings() = default;
 
   // `number` counts the entries of the ring from 0. Writes the entry and rings the doorbell.
-  virtual void send(uint64_t number, const Work& work) = 0;
+  virtual void send(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) = 0;
   virtual void receive(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) = 0;
+  virtual void rdma(uint64_t number, const Rdma& rdma) = 0;
 
   virtual void start(Side side, Next& next) = 0;    // where the first completion will be
   virtual Found absorb(Side side, Next& next) = 0;  // the next one, moving on past it
-  virtual void ring(Side side) = 0;                 // tells the NIC how far its completion ring was read
+  // A poll of `qp`, whose rings these are, where `next` says that an entry was written: takes the plain success of the
+  // oldest entry, and leaves all else to qp.poll_any.
+  virtual Polled poll_written(Qp& qp, Side side, Completion& out) = 0;
+  virtual void ring(Side side, const Next& next) = 0;  // tells the NIC how far its completion ring was read
   virtual void connect(uint32_t psn, uint32_t mtu) = 0;
 
   virtual void listen(EventListener* listener) = 0;
@@ -85,8 +149,6 @@ class Rings {
   std::shared_ptr<Domain> domain;
   std::shared_ptr<EventRing> events;  // null: the family has none, or the test
 };
-
-enum class Polled : uint8_t { None, Ok, Failed };
 
 class Qp final : public Member, public EventListener {
  public:
@@ -100,32 +162,25 @@ class Qp final : public Member, public EventListener {
 
   bool send(const Region& region, uint64_t at, uint64_t n) {
     Ring& ring = ring_[0];
-    if (!open_ || !fits(region, at, n) || ring.full()) [[unlikely]]
+    if (!takes(ring, region, at, n)) [[unlikely]]
       return post_failed(Side::Send, region, at, n);
-    return post(
-        ring, Work{.op = Work::Op::Send, .bytes = static_cast<uint32_t>(n), .lkey = region.lkey, .va = region.va + at});
+    rings_->send(count(ring, n), region.va + at, region.lkey, static_cast<uint32_t>(n));
+    return true;
   }
   bool receive(const Region& region, uint64_t at, uint64_t n) {
     Ring& ring = ring_[1];
-    if (!open_ || !fits(region, at, n) || ring.full()) [[unlikely]]
+    if (!takes(ring, region, at, n)) [[unlikely]]
       return post_failed(Side::Receive, region, at, n);
-    uint64_t number = ring.posted.load(std::memory_order_relaxed);
-    ring.bytes[number & ring.mask] = static_cast<uint32_t>(n);
-    ring.posted.store(number + 1, std::memory_order_relaxed);
-    rings_->receive(number, region.va + at, region.lkey, static_cast<uint32_t>(n));
+    rings_->receive(count(ring, n), region.va + at, region.lkey, static_cast<uint32_t>(n));
     return true;
   }
-  // Read into, or write from, `n` bytes of `region`; the peer's memory is `rkey` at `remote`.
-  bool rdma(Work::Op op, const Region& region, uint64_t at, uint64_t n, uint64_t remote, uint32_t rkey) {
+  // Reads into, or writes from, `n` bytes of `region`; the peer's memory is `rkey` at `remote`.
+  bool rdma(Rdma::Op op, const Region& region, uint64_t at, uint64_t n, uint64_t remote, uint32_t rkey) {
     Ring& ring = ring_[0];
-    if (!open_ || !fits(region, at, n) || ring.full()) [[unlikely]]
+    if (!takes(ring, region, at, n)) [[unlikely]]
       return post_failed(Side::Send, region, at, n);
-    return post(ring, Work{.op = op,
-                           .bytes = static_cast<uint32_t>(n),
-                           .lkey = region.lkey,
-                           .rkey = rkey,
-                           .va = region.va + at,
-                           .remote = remote});
+    rings_->rdma(count(ring, n), Rdma{op, static_cast<uint32_t>(n), region.lkey, rkey, region.va + at, remote});
+    return true;
   }
   // Why these arguments cannot be posted now; "" if they can. `whose`: the region's part in the call ("the region").
   std::string refusal(Side side, const Region& region, uint64_t at, uint64_t n, const char* whose = "the region") const;
@@ -143,17 +198,18 @@ class Qp final : public Member, public EventListener {
   // Takes the completion of the side's oldest entry, if it has one.
   Polled poll(Side side, Completion& out) {
     Ring& ring = ring_[static_cast<int>(side)];
-    uint64_t taken = ring.taken.load(std::memory_order_relaxed);
-    if (taken == ring.done.load(std::memory_order_relaxed)) {
-      if (!ring.written()) [[likely]] {
-        if (--ring.countdown != 0) [[likely]]
-          return Polled::None;
-        if (!look_around(side)) return Polled::None;
-      }
-      return absorb_and_take(side, out);
+    if (ring.taken.own() != ring.done.own()) [[unlikely]]
+      return poll_any(side, out);
+    if (!ring.next.written()) [[likely]] {
+      if (--ring.countdown != 0) [[likely]]
+        return Polled::None;
+      if (!look_around(side)) return Polled::None;
     }
-    return take(ring, taken, out);
+    return rings_->poll_written(*this, side, out);
   }
+  // The same, whatever there is to take: for Rings.
+  Polled poll_any(Side side, Completion& out);
+  Ring& ring(Side side) { return ring_[static_cast<int>(side)]; }
 
   // What failed the entry of a completion, for a person.
   std::string message(Side side, const Completion& completion) const;
@@ -190,56 +246,20 @@ class Qp final : public Member, public EventListener {
   // A weak cause is one that another explains better: the failed entry's own error.
   enum class Cause : uint8_t { None, Weak, Strong };
 
-  static constexpr uint64_t kNever = ~uint64_t{0};
-
-  struct alignas(64) Ring {
-    std::atomic<uint64_t> taken{0};  // entries whose completion was taken
-    std::atomic<uint64_t> done{0};   // entries known to have completed
-    Rings::Next next;                // of the completion ring; after a failure always "written"
-    uint32_t countdown = 1;          // empty polls until the next look around
-    uint32_t capacity = 0;
-    uint64_t mask = 0;
-    std::atomic<uint64_t> posted{0};
-    std::unique_ptr<uint32_t[]> bytes;       // per slot: posted, then received
-    std::unique_ptr<uint64_t[]> immediates;  // per slot: the immediate data, and 1 << 32 if there is one
-    uint64_t failed_at = kNever;             // the entry that failed of its own
-    Error error = Error::None;
-    uint8_t status = 0;
-    bool ended = false;  // nothing more of its completion ring counts
-
-    uint64_t outstanding() const {
-      return posted.load(std::memory_order_relaxed) - taken.load(std::memory_order_relaxed);
-    }
-    bool full() const { return outstanding() >= capacity; }
-    bool written() const {
-      uint8_t byte = __atomic_load_n(next.at.load(std::memory_order_relaxed), __ATOMIC_ACQUIRE);
-      return ((byte ^ next.phase.load(std::memory_order_relaxed)) & 1) == 0;
-    }
-  };
-
-  bool fits(const Region& region, uint64_t at, uint64_t n) const {
-    return region.domain.get() == domain_ && !region.retired && n <= longest_ && region.holds(at, n);
+  bool takes(const Ring& ring, const Region& region, uint64_t at, uint64_t n) const {
+    return open_ && region.domain.get() == domain_ && !region.retired && n <= longest_ && region.holds(at, n) &&
+           !ring.full();
   }
-  bool post(Ring& ring, const Work& work) {
-    uint64_t number = ring.posted.load(std::memory_order_relaxed);
-    ring.bytes[number & ring.mask] = work.bytes;
-    ring.posted.store(number + 1, std::memory_order_relaxed);
-    rings_->send(number, work);
-    return true;
+  // Counts an entry as posted: before the NIC hears of it, as that may let others call in.
+  static uint64_t count(Ring& ring, uint64_t n) {
+    uint64_t number = ring.posted.own();
+    ring.bytes[number & ring.mask] = static_cast<uint32_t>(n);
+    ring.posted.store(number + 1);
+    return number;
   }
   bool post_failed(Side side, const Region& region, uint64_t at, uint64_t n);
 
-  Polled take(Ring& ring, uint64_t taken, Completion& out) {
-    out = Completion{.entry = taken, .bytes = ring.bytes[taken & ring.mask]};
-    if (ring.immediates) [[unlikely]] {
-      uint64_t immediate = ring.immediates[taken & ring.mask];
-      out.immediate = static_cast<uint32_t>(immediate);
-      out.has_immediate = immediate >> 32 != 0;
-    }
-    ring.taken.store(taken + 1, std::memory_order_relaxed);
-    return Polled::Ok;
-  }
-  Polled absorb_and_take(Side side, Completion& out);
+  Polled take(Ring& ring, Completion& out);
   Polled take_failed(Ring& ring, Completion& out);
 
   bool absorb(Side side);  // one entry of the side's completion ring; false if there was none
@@ -258,7 +278,7 @@ class Qp final : public Member, public EventListener {
   bool dead_ = false;
   bool immediate_;
   Cause cause_ = Cause::None;
-  std::atomic<bool> failed_{false};
+  bool failed_ = false;
   uint32_t machine_countdown_ = 1;
   uint32_t reload_;  // of the rings' countdowns
   Gate gate_;

@@ -24,9 +24,9 @@ using driver::Domain;
 using driver::EventRing;
 using driver::Polled;
 using driver::Qp;
+using driver::Rdma;
 using driver::Region;
 using driver::Side;
-using driver::Work;
 
 PyObject* set_value_error(const std::string& text) {
   PyErr_SetString(PyExc_ValueError, text.c_str());
@@ -358,7 +358,7 @@ bool is_remote_memory(PyObject* object) {
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(remote_memory_type().ptr()));
 }
 
-PyObject* post_rdma(Qp& qp, Work::Op op, Region& near, uint64_t at, uint64_t n, const Remote& remote,
+PyObject* post_rdma(Qp& qp, Rdma::Op op, Region& near, uint64_t at, uint64_t n, const Remote& remote,
                     const char* whose) {
   std::string refusal;
   if (n > remote.bytes || remote.address + n < remote.address) [[unlikely]] {
@@ -395,7 +395,7 @@ PyObject* qp_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
       }
       remote = {from->va + from_at, from->rkey, n};
     }
-    return post_rdma(*qp, Work::Op::Read, *to, at, n, remote, "the destination region");
+    return post_rdma(*qp, Rdma::Op::Read, *to, at, n, remote, "the destination region");
   });
 }
 
@@ -412,7 +412,7 @@ PyObject* qp_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
       return PyErr_Format(PyExc_TypeError, "dst must be a RemoteMemory, not %s", Py_TYPE(given[1])->tp_name);
     Remote remote;
     if (!remote_of(given[1], remote)) return nullptr;
-    return post_rdma(*qp, Work::Op::Write, *from, at, n, remote, "the source region");
+    return post_rdma(*qp, Rdma::Op::Write, *from, at, n, remote, "the source region");
   });
 }
 

@@ -13,7 +13,7 @@ using userdma::driver::Completion;
 using userdma::driver::Error;
 using userdma::driver::Polled;
 using userdma::driver::Side;
-using userdma::driver::Work;
+using userdma::driver::Rdma;
 
 std::string message(const Pair& pair, Side side, const Completion& completion) {
   return pair.qp->message(side, completion);

@@ -13,7 +13,7 @@ using namespace userdma::test;
 using userdma::driver::Completion;
 using userdma::driver::Polled;
 using userdma::driver::Side;
-using userdma::driver::Work;
+using userdma::driver::Rdma;
 
 // The high word: type in the top four bits, 1 << 26 valid, the number; the low word: index, epoch in bit 24.
 uint64_t dbr(unsigned type, uint32_t xid, uint32_t index, unsigned epoch) {
@@ -65,8 +65,8 @@ TEST_CASE("a receive's WQE and doorbell") {
 TEST_CASE("RDMA reads and writes name the peer's memory") {
   Pair pair;
   pair.qp->connect(7, 4096, false);
-  REQUIRE(pair.qp->rdma(Work::Op::Write, pair.region, 16, 5000, 0xfedc'ba98'7654'3210, 0xcafe));
-  REQUIRE(pair.qp->rdma(Work::Op::Read, pair.region, 32, 4096, 0x1000, 0xbeef));
+  REQUIRE(pair.qp->rdma(Rdma::Op::Write, pair.region, 16, 5000, 0xfedc'ba98'7654'3210, 0xcafe));
+  REQUIRE(pair.qp->rdma(Rdma::Op::Read, pair.region, 32, 4096, 0x1000, 0xbeef));
 
   const uint8_t* write = pair.sq;
   CHECK(write[0] == 0x04);  // SQ_RDMA_WQE_TYPE_WRITE_WQE
