@@ -184,15 +184,15 @@ struct World {
     std::vector<uint8_t> wqe(32 + 16 * body);
     std::memcpy(wqe.data(), &header, 32);
     if (inlined.empty()) {
-      std::memcpy(wqe.data() + 32, sges.data(), 16 * sges.size());
+      for (size_t i = 0; i < sges.size(); i++) std::memcpy(wqe.data() + 32 + 16 * i, &sges[i], 16);
     } else {
       std::memcpy(wqe.data() + 32, inlined.data(), inlined.size());
     }
-    put(wqe, length, type == chip::wqe_type::kRead);
+    put(wqe, length);
   }
 
-  void put(const std::vector<uint8_t>& wqe, uint32_t length, bool = false) {
-    const uint64_t start = shape.variable ? produced % shape.entries : produced % shape.entries;
+  void put(const std::vector<uint8_t>& wqe, uint32_t length) {
+    const uint64_t start = produced % shape.entries;
     for (size_t i = 0; i < wqe.size(); i += 16) {
       const uint64_t at = shape.variable ? (start + i / 16) % shape.entries * 16 : start * 128 + i;
       std::memcpy(sq.memory.data + at, wqe.data() + i, 16);
