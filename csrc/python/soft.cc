@@ -130,9 +130,11 @@ QueuePairSpec queue_pair_spec(const py::dict& dict) {
   spec.rq_size = fields.get<uint32_t>("rq_size");
   spec.sq_sges = fields.get<uint32_t>("sq_sges", spec.sq_sges);
   spec.rq_sges = fields.get<uint32_t>("rq_sges", spec.rq_sges);
-  spec.sq = page_table(fields.get<uint64_t>("sq_pbl"), fields.get<unsigned>("sq_level"), fields.get<unsigned>("sq_page_shift"));
+  spec.sq = page_table(fields.get<uint64_t>("sq_pbl"), fields.get<unsigned>("sq_level"),
+                       fields.get<unsigned>("sq_page_shift"));
   if (spec.rq_size) {
-    spec.rq = page_table(fields.get<uint64_t>("rq_pbl"), fields.get<unsigned>("rq_level"), fields.get<unsigned>("rq_page_shift"));
+    spec.rq = page_table(fields.get<uint64_t>("rq_pbl"), fields.get<unsigned>("rq_level"),
+                         fields.get<unsigned>("rq_page_shift"));
   }
   spec.handle = fields.get<uint64_t>("handle", 0);
   spec.variable = fields.get<bool>("variable", false);
@@ -429,9 +431,11 @@ void bind_bnxt(py::module_& m) {
           },
           py::arg("id"), py::arg("base"), py::arg("level"), py::arg("page_size"), py::arg("entries"),
           py::arg("vector") = 0)
-      .def("nq_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.nq_destroy(id); }); }, py::arg("id"))
-      .def("creq_set", [](PythonBnxt& self, std::optional<Number> id) { unlocked([&] { self.creq_set(id); }); },
-           py::arg("nq_id"))
+      .def(
+          "nq_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.nq_destroy(id); }); }, py::arg("id"))
+      .def(
+          "creq_set", [](PythonBnxt& self, std::optional<Number> id) { unlocked([&] { self.creq_set(id); }); },
+          py::arg("nq_id"))
       .def(
           "creq_post",
           [](PythonBnxt& self, const py::buffer& entry) {
@@ -449,8 +453,9 @@ void bind_bnxt(py::module_& m) {
           },
           py::arg("id"), py::arg("entries"), py::arg("pbl"), py::arg("level"), py::arg("page_shift"), py::arg("nq_id"),
           py::arg("handle"))
-      .def("cq_destroy", [](PythonBnxt& self, Number id) { return unlocked([&] { return self.cq_destroy(id); }); },
-           py::arg("id"), "How many notifications it sent.")
+      .def(
+          "cq_destroy", [](PythonBnxt& self, Number id) { return unlocked([&] { return self.cq_destroy(id); }); },
+          py::arg("id"), "How many notifications it sent.")
       .def(
           "post_raw_cqe",
           [](PythonBnxt& self, Number cq, const py::buffer& entry) {
@@ -474,10 +479,13 @@ void bind_bnxt(py::module_& m) {
             unlocked([&] { self.qp_modify(id, values, given); });
           },
           py::arg("id"), py::arg("fields"))
-      .def("qp_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.qp_destroy(id); }); }, py::arg("id"))
-      .def("qp_query", [](PythonBnxt& self, Number id) { return query(unlocked([&] { return self.qp_query(id); })); },
-           py::arg("id"))
-      .def("fail_qp", [](PythonBnxt& self, Number id) { unlocked([&] { self.fail_qp(id); }); }, py::arg("id"))
+      .def(
+          "qp_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.qp_destroy(id); }); }, py::arg("id"))
+      .def(
+          "qp_query", [](PythonBnxt& self, Number id) { return query(unlocked([&] { return self.qp_query(id); })); },
+          py::arg("id"))
+      .def(
+          "fail_qp", [](PythonBnxt& self, Number id) { unlocked([&] { self.fail_qp(id); }); }, py::arg("id"))
       .def(
           "mr_register",
           [](PythonBnxt& self, Number key, const py::dict& fields) {
@@ -485,14 +493,17 @@ void bind_bnxt(py::module_& m) {
             unlocked([&] { self.mr_register(key, spec); });
           },
           py::arg("key"), py::arg("fields"))
-      .def("mr_deregister", [](PythonBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
-           py::arg("key"))
-      .def("ingress", [](PythonBnxt& self, bool open) { self.ingress(open); }, py::arg("open"))
+      .def(
+          "mr_deregister", [](PythonBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
+          py::arg("key"))
+      .def(
+          "ingress", [](PythonBnxt& self, bool open) { self.ingress(open); }, py::arg("open"))
       .def("counts", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.counts(); })); })
       .def("stats", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.stats(); })); })
       .def("vanish", [](PythonBnxt& self) { unlocked([&] { self.vanish(); }); })
-      .def("advance", [](PythonBnxt& self) { return unlocked([&] { return self.owned() && self.nic().advance(); }); },
-           "Does the NIC's work that there is; True if there was any.");
+      .def(
+          "advance", [](PythonBnxt& self) { return unlocked([&] { return self.owned() && self.nic().advance(); }); },
+          "Does the NIC's work that there is; True if there was any.");
 }
 
 }  // namespace
@@ -564,7 +575,8 @@ void bind_soft(py::module_& m) {
            })
       .def("close", [](Tap& self) { unlocked([&] { self.close(); }); });
 
-  py::class_<SoftGpu, std::shared_ptr<SoftGpu>>(m, "SoftGpu", "Memory behind a BAR, which devices reach by its bus address.")
+  py::class_<SoftGpu, std::shared_ptr<SoftGpu>>(m, "SoftGpu",
+                                                "Memory behind a BAR, which devices reach by its bus address.")
       .def(py::init([](size_t bytes) { return unlocked([&] { return std::make_shared<SoftGpu>(bytes); }); }),
            py::arg("bytes"))
       .def_property_readonly("bus", &SoftGpu::bus)

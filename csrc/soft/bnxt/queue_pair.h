@@ -50,7 +50,6 @@ class QueuePair final : public transport::Rings {
 
   uint32_t id() const { return id_; }
   const QueuePairSpec& spec() const { return spec_; }
-  bool uses(const Cq* cq) const { return scq_.get() == cq || rcq_.get() == cq; }
   uint16_t sq_consumer() const { return static_cast<uint16_t>(sq_done_); }
   uint16_t rq_consumer() const { return static_cast<uint16_t>(rq_done_); }
 
