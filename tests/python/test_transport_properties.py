@@ -146,6 +146,20 @@ def test_another_seed_gives_another_run() -> None:
     assert len(times) > 1
 
 
+def test_a_wire_too_bad_for_it_fails_the_pair() -> None:
+    """With half of the packets lost, some pair meets eight failures in a row; what came before them stays right."""
+    ops = (
+        [Op("send", 700), Op("write", 300), Op("read", 900), Op("send", 0)] * 4,
+        [Op("read", 700), Op("send", 9)] * 4,
+    )
+    ends = []
+    for seed in range(8):
+        script, _ = play({"topology": "two", "ops": ops, "mtu": 256, "rings": (5, 5)}, seed, loss=0.5)
+        ends += script.ends
+    assert any(end.failure is ErrorKind.RETRY_EXCEEDED for end in ends)
+    assert any(end.done for end in ends)
+
+
 @pytest.mark.parametrize(
     ("mtu", "psn"), [(256, 0), (512, 0x7FFFFF), (1024, 0x800000), (2048, 0xFFFFFE), (4096, 0xFFFFFF), (256, 0xFFFFF8)]
 )
