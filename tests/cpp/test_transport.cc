@@ -1334,6 +1334,7 @@ Outcome chaos(uint32_t seed, uint32_t large, unsigned loss) {
     std::memcpy(&total, m.bytes.data() + 4 * size, 8);
     CHECK(total == adds[i]);
   }
+  if (loss > 0) CHECK(w.a.engine.stats().retransmits + w.b.engine.stats().retransmits > 0);
   return {w.wire.log.size(), w.now};
 }
 
