@@ -187,15 +187,15 @@ inline constexpr std::array<Traits, 32> traits = [] {
   return t;
 }();
 
-// AETH syndrome (IBTA 9.7.5.2.1, table 45): bit 7 zero, bits 6:5 the type, bits 4:0 credits, RNR timer or NAK code.
+// AETH syndrome (IBTA 9.3.5, 9.7.5.2): bit 7 zero, bits 6:5 the type, bits 4:0 credits, RNR timer or NAK code.
 inline constexpr uint8_t syndrome_type_mask = 0xe0;
 inline constexpr uint8_t syndrome_value_mask = 0x1f;
 inline constexpr uint8_t syndrome_ack = 0x00;
 inline constexpr uint8_t syndrome_rnr_nak = 0x20;
 inline constexpr uint8_t syndrome_nak = 0x60;
-inline constexpr uint8_t credits_invalid = 0x1f;  // table 46: the responder does not do end-to-end flow control
+inline constexpr uint8_t credits_invalid = 0x1f;  // the responder does not do end-to-end flow control
 
-// NAK codes (IBTA table 47).
+// NAK codes (IBTA 9.7.5.2).
 enum Nak : uint8_t {
   NakSequence = syndrome_nak | 0,
   NakInvalidRequest = syndrome_nak | 1,
@@ -204,7 +204,7 @@ enum Nak : uint8_t {
   NakInvalidRdRequest = syndrome_nak | 4,
 };
 
-// How long an RNR NAK makes the requester wait, in nanoseconds, by its timer code (IBTA table 47 of 9.7.5.2.8).
+// How long an RNR NAK makes the requester wait, in nanoseconds, by its timer code (IBTA 9.7.5.2.8).
 inline constexpr std::array<uint64_t, 32> rnr_timer_ns = [] {
   // In units of 10 microseconds.
   constexpr uint32_t table[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
