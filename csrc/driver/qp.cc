@@ -62,7 +62,7 @@ std::string Qp::refusal(Side side, const Region& region, uint64_t at, uint64_t n
   if (dead_) return "queue pair " + hex(rings_->qpn) + " is " + why_dead_;
   if (!connected_) return "queue pair " + hex(rings_->qpn) + " is not connected";
   if (region.domain.get() != domain_) return std::string(whose) + " is not one of the queue pair's NIC";
-  if (region.retired) return std::string(whose) + " is deregistered";
+  if (region.retired) return std::string(whose) + " is " + region.why;
   if (!region.holds(at, n))
     return std::to_string(n) + " bytes at " + std::to_string(at) + " do not lie in " + whose + " of " +
            std::to_string(region.bytes) + " bytes";
@@ -77,7 +77,7 @@ std::string Qp::refusal(Side side, const Region& region, uint64_t at, uint64_t n
 
 std::string Qp::refusal_far(const Region& region, uint64_t at, uint64_t n) const {
   if (region.domain.get() != domain_) return "the source region is not one of the queue pair's NIC";
-  if (region.retired) return "the source region is deregistered";
+  if (region.retired) return "the source region is " + region.why;
   if (!region.holds(at, n))
     return std::to_string(n) + " bytes at " + std::to_string(at) + " do not lie in the source region of " +
            std::to_string(region.bytes) + " bytes";

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "driver/domain.h"
 
@@ -17,7 +18,8 @@ struct Region {
   uint32_t rkey = 0;
   bool remote = false;  // peers on other NICs may name it
   bool retired = false;
-  int views = 0;  // buffers of it that Python holds
+  std::string why = "deregistered";  // what it is since it retired
+  int views = 0;                     // buffers of it that Python holds
 
   bool holds(uint64_t at, uint64_t n) const { return at <= bytes && n <= bytes - at; }
 };

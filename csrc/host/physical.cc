@@ -196,6 +196,12 @@ class HugePages {
   std::vector<Chunk> chunks_;
 };
 
+// What outlives its function, as its device may still write there.
+std::vector<std::unique_ptr<HugePages>>& kept() {
+  static auto* all = new std::vector<std::unique_ptr<HugePages>>;
+  return *all;
+}
+
 class PhysicalFunction final : public Function {
  public:
   PhysicalFunction(const PciDevice& device, const PhysicalOptions& options)
@@ -313,10 +319,8 @@ class PhysicalFunction final : public Function {
     for (const auto& [index, base] : maps_) munmap(base, bar_size(index));
     maps_.clear();
     // Memory that the device may still write must not go back to the system: the file stays, and so does its name.
-    if (quiet)
-      pages_.reset();
-    else
-      (void)pages_.release();
+    if (!quiet) kept().push_back(std::move(pages_));
+    pages_.reset();
     write_file("enable", "0");
     close(fd_.exchange(-1));
   }

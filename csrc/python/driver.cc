@@ -84,7 +84,7 @@ Region* region_of(PyObject* object, const char* what) {
 
 // Read and write: of host memory, and not deregistered.
 void check_readable(const Region& self) {
-  if (self.retired) value_error("the region is deregistered");
+  if (self.retired) value_error("the region is " + self.why);
   check_open(*self.domain);
   if (self.data == nullptr)
     value_error("the region is not over host memory of the library: the process does not read or write it here");
@@ -170,8 +170,9 @@ void region_write(Region& self, const py::object& at_object, const py::object& d
     copy(self, self.data + at, from, n);
 }
 
-void region_retire(Region& self) {
+void region_retire(Region& self, const std::string& why) {
   if (self.views != 0) buffer_error(std::to_string(self.views) + " buffers of the region are alive");
+  if (!self.retired) self.why = why;
   self.retired = true;
 }
 
@@ -183,7 +184,7 @@ py::handle remote_memory_type() {
 
 py::object region_remote(const Region& self, const py::object& at_object) {
   uint64_t at = count_of(at_object, "the offset");
-  if (self.retired) value_error("the region is deregistered");
+  if (self.retired) value_error("the region is " + self.why);
   check_open(*self.domain);
   if (!self.remote) value_error("the region was made without remote access: remote=Access.READ | Access.WRITE");
   check_bytes(self, at, 0);
@@ -622,7 +623,7 @@ void bind_driver(py::module_& m) {
       .def_readonly("rkey", &Region::rkey)
       .def_property_readonly("alive", [](const Region& self) { return !self.retired && !self.domain->closed(); })
       .def_readonly("views", &Region::views)
-      .def("retire", region_retire)
+      .def("retire", region_retire, py::arg("why") = "deregistered")
       .def("__len__", [](const Region& self) { return self.bytes; })
       .def("read", region_read, py::arg("at"), py::arg("n"), "A copy of the n bytes at offset at.")
       .def("write", region_write, py::arg("at"), py::arg("data"), "Writes data, any contiguous buffer, at offset at.")

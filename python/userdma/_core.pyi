@@ -209,8 +209,8 @@ class Region:
     @property
     def views(self) -> int:
         """How many buffers of it are alive."""
-    def retire(self) -> None:
-        """From here on every use is ``ValueError`` (deregistered). ``BufferError`` while a buffer of it is alive."""
+    def retire(self, why: str = "deregistered") -> None:
+        """From here on every use is ``ValueError`` ("the region is ..."). ``BufferError`` while a buffer is alive."""
     def __len__(self) -> int: ...
     def read(self, at: int, n: int) -> bytes: ...
     def write(self, at: int, data: Buffer) -> None: ...

@@ -116,7 +116,7 @@ class Device(ABC):
         for pair in _alive(self.pairs):
             pair.retire("of a NIC that is closed")
         for region in _alive(self.regions):
-            region.retire()
+            region.retire("of a NIC that is closed")
         self._close()
         self.released = True
 
