@@ -1,5 +1,7 @@
 #include "soft/lock.h"
 
+#include <thread>
+
 #include "soft/futex.h"
 
 namespace userdma::soft {
@@ -13,6 +15,10 @@ void Lock::lock_slow() {
   while (word_.exchange(Contended, std::memory_order_acquire) != 0) futex_wait(word_, Contended, UINT64_MAX, false);
 }
 
-void Lock::wake() { futex_wake(word_, 1, false); }
+void Lock::wake() {
+  futex_wake(word_, 1, false);
+  // Lest a thread that takes the lock again and again keeps the others out: they need a processor first.
+  std::this_thread::yield();
+}
 
 }  // namespace userdma::soft

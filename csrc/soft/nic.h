@@ -92,6 +92,7 @@ class Nic final : private wire::Owner, private Participant {
   bool advance_virtual();
   void run_thread();
   uint64_t deadline();  // locked
+  uint64_t time();      // locked: of the clock, some microseconds old at most
 
   // What a closed receive path does to packets.
   struct Discard final : wire::Sink {
@@ -116,7 +117,9 @@ class Nic final : private wire::Owner, private Participant {
   std::atomic<bool> ingress_{true};
 
   alignas(64) Lock lock_;
+  uint64_t ticks_ = 0, now_ = 0;    // locked: the clock as last read, and when
   std::atomic<bool> more_{false};   // the last turn left something to send
+  std::atomic<uint32_t> misses_{0};  // times that the lock was taken already; a lost count does not matter
   std::atomic<uint64_t> polls_{0};  // rings and polls of the program; a lost count does not matter
 
   std::atomic<bool> stopped_{false};

@@ -158,7 +158,7 @@ TEST_CASE("nic: a killed peer makes entries fail after the retries, and the wire
       reset.state = State::Reset;
       a.nic->engine().modify(Machine::qpn, reset, Attributes::HasState);
     }
-    a.connect(2, 8, 3);  // 1 ms, 3 retries
+    a.connect(2, 12, 7);  // 17 ms, 7 retries
     unsigned before = a.sent;
     a.post(Op::Write, 0, 100000, 0);
     CHECK(eventually([&] { return a.nic->advance(), a.sent == before + 1; }));
@@ -250,6 +250,7 @@ TEST_CASE("nic: threads that ring, poll, recall and stop at once") {
       while (!stop) {
         two.a.nic->recall(two.a.memory + 30000, 100);
         two.b.nic->advance();
+        std::this_thread::yield();
       }
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -313,11 +313,8 @@ bool MemoryPort::help() {
       for (; bits; bits &= bits - 1) {
         Inbox* inbox = wire_->inboxes_[word * 64 + static_cast<unsigned>(__builtin_ctzll(bits))].load(
             std::memory_order_acquire);
-        if (round < 16) {
-          if (inbox->visit()) did = true;
-        } else {
-          inbox->bell.ring();  // it goes on for long: its own thread shall
-        }
+        if (round < 16 && inbox->visit()) did = true;
+        else inbox->bell.ring();  // its lock is taken, or it goes on for long: its own thread shall
       }
     }
     if (!did) return any;

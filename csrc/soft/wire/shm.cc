@@ -37,6 +37,25 @@ constexpr auto look_after = std::chrono::milliseconds(10);  // whether a peer th
 constexpr size_t fixed_bytes = sizeof(First) + sizeof(Core);
 constexpr size_t extras_bytes = 6 + 32 + 4 + 16 + 16 + 8 + 8 + 4 + 4;  // all of Extra
 
+// memcpy of few bytes without a call.
+inline void copy_few(uint8_t* to, const uint8_t* from, size_t bytes) {
+  if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else if (bytes <= 16) {
+    if (bytes >= 8) {
+      uint64_t head, tail;
+      std::memcpy(&head, from, 8);
+      std::memcpy(&tail, from + bytes - 8, 8);
+      std::memcpy(to, &head, 8);
+      std::memcpy(to + bytes - 8, &tail, 8);
+    } else {
+      for (size_t i = 0; i < bytes; ++i) to[i] = from[i];
+    }
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
 unsigned lines_for(size_t bytes) { return static_cast<unsigned>((bytes + line_bytes - 1) / line_bytes); }
 
 // Appends to a packet in a ring.
@@ -161,6 +180,26 @@ struct Referring {
   Span span[max_references];
 };
 
+// What a packet before had for smac, sgid and dgid.
+struct LastAddresses {
+  uint64_t gids[4] = {};
+  uint64_t smac = ~uint64_t{0};  // none yet
+
+  bool same(const Header& header) const {
+    static_assert(offsetof(Header, dgid) == offsetof(Header, sgid) + 16);
+    uint64_t now[4];
+    std::memcpy(now, header.sgid, 16);
+    std::memcpy(now + 2, header.dgid, 16);
+    return ((now[0] ^ gids[0]) | (now[1] ^ gids[1]) | (now[2] ^ gids[2]) | (now[3] ^ gids[3]) |
+            (number(header.smac) ^ smac)) == 0;
+  }
+  void set(const Header& header) {
+    std::memcpy(gids, header.sgid, 16);
+    std::memcpy(gids + 2, header.dgid, 16);
+    smac = number(header.smac);
+  }
+};
+
 // A ring that this port fills.
 struct Out {
   Life life;  // the receiver's
@@ -171,8 +210,7 @@ struct Out {
   Ring* ring;
   uint32_t head = 0;      // lines written
   uint32_t consumed = 0;  // as last seen
-  uint8_t addresses[38] = {};  // smac, sgid, dgid of the packet before
-  bool addressed = false;
+  LastAddresses addresses;
   std::deque<Referring> referring;
   std::chrono::steady_clock::time_point looked{};
 
@@ -236,7 +274,13 @@ class ShmPort final : public Port {
   bool refer(const Span* payload, size_t spans, Reference* references, size_t& count);
   uint8_t* bounce(uint32_t bytes, uint32_t& taken);
   void free_bounces();
-  bool room(Out& out, unsigned lines);
+  bool send_inline(Out& out, const Header& header, const Span* payload, size_t spans);
+  bool send_big(Out& out, const Header& header, const Span* payload, size_t spans);
+  static int place(Out& out, size_t bytes);
+  static Writer start(Out& out, int at, const Header& header);
+  static uint16_t put_extras(Out& out, const Header& header, Writer& writer);
+  void publish(Out& out, int at, const Writer& writer, Kind kind, uint16_t extras, const Header& header);
+  static bool room(Out& out, unsigned lines);
   bool full(Out& out);
   void forget(Out& out);
   bool lose() {
@@ -420,73 +464,110 @@ uint8_t* ShmPort::bounce(uint32_t bytes, uint32_t& taken) {
 bool ShmPort::send(const Header& header, const Span* payload, size_t spans) {
   if (left_.load(std::memory_order_relaxed)) [[unlikely]]
     return true;
-  Out* found = find(header.dmac);
-  if (!found) [[unlikely]]
+  Out* out = find(header.dmac);
+  if (!out) [[unlikely]]
     return lose();
-  Out& out = *found;
+  if (header.payload > max_copied) return send_big(*out, header, payload, spans);
+  return send_inline(*out, header, payload, spans);
+}
 
-  // How the payload goes.
-  Kind kind = Kind::Inline;
+inline bool ShmPort::send_inline(Out& out, const Header& header, const Span* payload, size_t spans) {
+  const int at = place(out, fixed_bytes + extras_bytes + header.payload);
+  if (at < 0) [[unlikely]]
+    return full(out) && lose();
+  Writer writer = start(out, at, header);
+  const uint16_t extras = put_extras(out, header, writer);
+  for (size_t i = 0; i < spans; ++i) {
+    copy_few(writer.at, payload[i].at, payload[i].bytes);
+    writer.at += payload[i].bytes;
+  }
+  publish(out, at, writer, Kind::Inline, extras, header);
+  return true;
+}
+
+// A payload that is read where it lies, if the receiver can; else in this port's bounce memory or in the ring.
+bool ShmPort::send_big(Out& out, const Header& header, const Span* payload, size_t spans) {
   Reference references[max_references];
   size_t count = 0;
   uint8_t* bounced = nullptr;
   uint32_t bounce_taken = 0;
-  size_t tail = header.payload;
-  if (header.payload > max_copied) [[unlikely]] {
-    bool readable = !(out.record->flags.load(std::memory_order_relaxed) & Refused);
-    if (readable && refer(payload, spans, references, count)) {
-      kind = Kind::Reference;
-    } else if (header.payload > max_inline) {
-      if (header.payload > max_packet) return lose();
-      if (!bounce_ready_) {
-        std::string why;
-        bounce_ready_ = shared_->reserve_bounce(index_, why);
-        tell(why);
-        if (!bounce_ready_) return lose();
-      }
-      bounced = bounce(header.payload, bounce_taken);
-      if (!bounced) return full(out) && lose();
-      kind = Kind::Reference;
-      count = 1;
+  const bool readable = !(out.record->flags.load(std::memory_order_relaxed) & Refused);
+  if (!readable || !refer(payload, spans, references, count)) {
+    if (header.payload <= max_inline) return send_inline(out, header, payload, spans);
+    if (header.payload > max_packet) return lose();
+    if (!bounce_ready_) {
+      std::string why;
+      bounce_ready_ = shared_->reserve_bounce(index_, why);
+      tell(why);
+      if (!bounce_ready_) return lose();
     }
-    if (kind == Kind::Reference) tail = sizeof(Claim) + count * sizeof(Reference);
+    bounced = bounce(header.payload, bounce_taken);
+    if (!bounced) return full(out) && lose();
+    auto offset = static_cast<uint64_t>(bounced - reinterpret_cast<uint8_t*>(&file_));
+    references[0] = {offset, header.payload, 0, -1, 0, 0, 0};
+    count = 1;
   }
 
-  // Where it goes.
-  const unsigned most = lines_for(fixed_bytes + extras_bytes + tail);
-  unsigned at = out.head % ring_lines;
-  const bool skip = at + most > ring_lines;
-  if (!room(out, most + (skip ? ring_lines - at : 0))) [[unlikely]]
-    return full(out) && lose();
-  if (skip) {
-    out.ring->line[0].first.store(0, std::memory_order_relaxed);
-    First first{1, Kind::Skip, 0, 0, 0, 0, 0};
-    out.ring->line[at].first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
-    out.head += ring_lines - at;
-    at = 0;
-  }
+  const int at = place(out, fixed_bytes + sizeof(Claim) + extras_bytes + count * sizeof(Reference));
+  if (at < 0) return full(out) && lose();
+  Writer writer = start(out, at, header);
+  auto* claim = reinterpret_cast<Claim*>(writer.at);
+  claim->state.store(Claim::Published, std::memory_order_relaxed);
+  claim->references = static_cast<uint32_t>(count);
+  writer.at += sizeof(Claim);
+  const uint16_t extras = put_extras(out, header, writer);
+  writer.put(references, count * sizeof(Reference));
 
-  // The packet, all but its first word.
-  Line* line = &out.ring->line[at];
-  auto* base = reinterpret_cast<uint8_t*>(line);
-  Writer writer{base + sizeof(First)};
+  Referring& referring = out.referring.emplace_back();
+  referring.claim = claim;
+  referring.spans = 0;
+  if (bounced) {
+    for (size_t i = 0; i < spans; ++i) {
+      if (payload[i].bytes) std::memcpy(bounced, payload[i].at, payload[i].bytes);
+      bounced += payload[i].bytes;
+    }
+  } else {
+    for (size_t i = 0; i < spans; ++i) referring.span[referring.spans++] = payload[i];
+  }
+  publish(out, at, writer, Kind::Reference, extras, header);
+  referring.end = out.head;
+  if (referring.spans == 0) {
+    bounces_.push_back({out.life, out.port, out.head, bounce_taken});
+    bounce_head_ += bounce_taken;
+  }
+  while (!out.referring.empty() && out.done(out.referring.front().end)) out.referring.pop_front();
+  return true;
+}
+
+// The line where a packet of at most `bytes` begins; -1: no room.
+inline int ShmPort::place(Out& out, size_t bytes) {
+  const unsigned most = lines_for(bytes);
+  const unsigned at = out.head % ring_lines;
+  if (at + most <= ring_lines) [[likely]]
+    return room(out, most) ? static_cast<int>(at) : -1;
+  // It would cross the ring's end: it goes to the beginning.
+  if (!room(out, most + ring_lines - at)) return -1;
+  out.ring->line[0].first.store(0, std::memory_order_relaxed);
+  First first{1, Kind::Skip, 0, 0, 0, 0, 0};
+  out.ring->line[at].first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
+  out.head += ring_lines - at;
+  return 0;
+}
+
+inline Writer ShmPort::start(Out& out, int at, const Header& header) {
+  Writer writer{reinterpret_cast<uint8_t*>(&out.ring->line[at]) + sizeof(First)};
   writer.put(Core{header.dest_qp, header.psn, header.payload, header.udp_source, header.pkey});
-  Claim* claim = nullptr;
-  if (kind == Kind::Reference) {
-    claim = reinterpret_cast<Claim*>(writer.at);
-    claim->state.store(Claim::Published, std::memory_order_relaxed);
-    claim->references = static_cast<uint32_t>(count);
-    writer.at += sizeof(Claim);
-  }
+  return writer;
+}
+
+inline uint16_t ShmPort::put_extras(Out& out, const Header& header, Writer& writer) {
   uint16_t extras = 0;
-  uint8_t addresses[38];
-  std::memcpy(addresses, header.smac, 6);
-  std::memcpy(addresses + 6, header.sgid, 32);
-  if (!out.addressed || std::memcmp(addresses, out.addresses, sizeof addresses) != 0) [[unlikely]] {
-    extras |= Addresses;
-    std::memcpy(out.addresses, addresses, sizeof addresses);
-    out.addressed = true;
-    writer.put(addresses);
+  if (!out.addresses.same(header)) [[unlikely]] {
+    extras |= shm::Addresses;
+    out.addresses.set(header);
+    writer.put(header.smac);
+    writer.put(header.sgid);
+    writer.put(header.dgid);
   }
   if (header.immediate) {
     extras |= Immediate;
@@ -522,50 +603,25 @@ bool ShmPort::send(const Header& header, const Span* payload, size_t spans) {
     writer.put(header.reserved);
     writer.put(uint8_t{0});
   }
-  if (kind == Kind::Reference) {
-    if (bounced) {
-      uint8_t* to = bounced;
-      for (size_t i = 0; i < spans; ++i) {
-        if (payload[i].bytes) std::memcpy(to, payload[i].at, payload[i].bytes);
-        to += payload[i].bytes;
-      }
-      auto offset = static_cast<uint64_t>(bounced - reinterpret_cast<uint8_t*>(&file_));
-      references[0] = {offset, header.payload, 0, -1, 0, 0, 0};
-    }
-    writer.put(references, count * sizeof(Reference));
-  } else {
-    for (size_t i = 0; i < spans; ++i)
-      if (payload[i].bytes) writer.put(payload[i].at, payload[i].bytes);
-  }
+  return extras;
+}
 
-  unsigned lines = lines_for(static_cast<size_t>(writer.at - base));
-  unsigned behind = at + lines == ring_lines ? 0 : at + lines;
+// The packet is complete, and seen from here on.
+inline void ShmPort::publish(Out& out, int at, const Writer& writer, Kind kind, uint16_t extras, const Header& header) {
+  Line* line = &out.ring->line[at];
+  const unsigned lines = lines_for(static_cast<size_t>(writer.at - reinterpret_cast<uint8_t*>(line)));
+  unsigned behind = (static_cast<unsigned>(at) + lines) % ring_lines;
   out.ring->line[behind].first.store(0, std::memory_order_relaxed);
   out.head += lines;
-  if (kind == Kind::Reference) {
-    Referring& referring = out.referring.emplace_back();
-    referring.end = out.head;
-    referring.claim = claim;
-    referring.spans = 0;
-    if (bounced) {
-      bounces_.push_back({out.life, out.port, out.head, bounce_taken});
-      bounce_head_ += bounce_taken;
-    } else {
-      for (size_t i = 0; i < spans; ++i) referring.span[referring.spans++] = payload[i];
-    }
-    while (out.done(out.referring.front().end)) out.referring.pop_front();
-  }
-  First first{static_cast<uint8_t>(lines), kind,           extras,
-              header.opcode,               header.flags,   header.hop_limit,
+  First first{static_cast<uint8_t>(lines), kind, extras, header.opcode, header.flags, header.hop_limit,
               header.traffic_class};
   line->first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
-  // The next packet's line comes to this core before it is needed.
-  __builtin_prefetch(&out.ring->line[behind + 1 == ring_lines ? 0 : behind + 1], 1);
+  // The line of the packet after the next comes to this core before it is needed.
+  __builtin_prefetch(&out.ring->line[(behind + 1) % ring_lines], 1);
   if (out.peer->bell.load(std::memory_order_relaxed)) [[unlikely]]
     Bell(out.peer->bell, true).ring();
   blocked_ = false;
   ++counts_.sent;
-  return true;
 }
 
 void ShmPort::recall(const void* begin, size_t bytes) {
@@ -738,9 +794,11 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
       const uint16_t extras = first.extras;
       if (extras & Addresses) [[unlikely]] {
         reader.get(header.smac);
-        reader.get(header.sgid, 32);
+        reader.get(header.sgid);
+        reader.get(header.dgid);
         std::memcpy(in.before.smac, header.smac, 6);
-        std::memcpy(in.before.sgid, header.sgid, 32);
+        std::memcpy(in.before.sgid, header.sgid, 16);
+        std::memcpy(in.before.dgid, header.dgid, 16);
       }
       if (extras & Immediate) reader.get(header.immediate);
       if (extras & Remote) {

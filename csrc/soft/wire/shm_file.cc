@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -31,6 +32,14 @@ struct Files {
 std::atomic<Files*>& current() {
   static std::atomic<Files*> instance{[] {
     at_fork_in_child([] { current().store(new Files, std::memory_order_release); });
+    // NICs that nobody stopped (a thread of Python's that never ends may hold one) still have their ports then.
+    std::atexit([] {
+      Files& files = *current().load(std::memory_order_acquire);
+      std::unique_lock registry(files.mutex, std::try_to_lock);
+      if (!registry) return;
+      for (auto& [path, shared] : files.open)
+        if (shared) shared->abandon();
+    });
     return new Files;
   }()};
   return instance;
@@ -130,6 +139,7 @@ void Shared::leave(unsigned index) {
   Files& files = *current().load(std::memory_order_acquire);
   std::lock_guard registry(files.mutex);
   Guard guard(*this);
+  if (!(mine_ >> index & 1)) return;  // abandoned: it may be another process's by now
   release_port(index);
   mine_ &= ~(uint64_t{1} << index);
   unlock_byte(port_byte + index);
@@ -142,6 +152,17 @@ void Shared::leave(unsigned index) {
   ::close(fd_);
   fd_ = -1;
   files.open.erase(path_);
+}
+
+void Shared::abandon() {
+  Guard guard(*this);
+  for (unsigned i = 0; i < max_ports; ++i)
+    if (mine_ >> i & 1) release_port(i);
+  mine_ = 0;
+  reap();
+  bool empty = true;
+  for (auto& port : file_->header.port) empty = empty && !port.life.load(std::memory_order_relaxed);
+  if (empty) ::unlink(path_.c_str());
 }
 
 Shared::~Shared() {

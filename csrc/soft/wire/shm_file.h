@@ -26,6 +26,9 @@ class Shared {
   void leave(unsigned port);
   ~Shared();
 
+  // At the end of the process: gives back the ports that it still has, as leave() does.
+  void abandon();
+
   File& file() { return *file_; }
 
   // The port that has the MAC, or -1. Looks for dead ports too.
