@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 from typing_extensions import Buffer
 
@@ -102,6 +102,9 @@ class Function:
         Every ``Domain`` of the function is closed first, so nothing that was built on it can reach freed memory.
         """
 
+def ending() -> None:
+    """Python ends: what is open is closed from here on, and says so to no daemon thread that waits for it."""
+
 def pci_open(
     bus: str, kind: Literal["", "vfio", "physical"] = "", *, sysfs: str = "/sys", dev: str = "/dev"
 ) -> Function:
@@ -125,14 +128,14 @@ class Side(enum.Enum):
 class Completion:
     """How an entry ended. A frozen value."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         bytes: int = 0,
         error: ErrorKind | OtherError | None = None,
         vendor: int = 0,
         message: str = "",
         immediate: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def ok(self) -> bool: ...
     @property
