@@ -60,7 +60,8 @@ class Domain {
   host::Idle idle() const { return idle_; }
   const std::string& failure() const { return failure_; }
   bool closed() const { return closed_; }
-  int views = 0;  // buffers of its regions that Python holds
+  const std::string& state() const { return state_; }  // what the NIC is since it is closed
+  int views = 0;                                       // buffers of its regions that Python holds
 
   void add(Member* member) { members_.insert(member); }
   void remove(Member* member) { members_.erase(member); }
@@ -85,8 +86,9 @@ class Domain {
 
   // The NIC is closed: every member retires. Then drain(), where other threads may run. (In the child of a fork there
   // are none, and those that looked when it forked never leave.)
-  void close(const std::string& why) {
+  void close(const std::string& why, const std::string& state = "closed") {
     closed_ = true;
+    state_ = state;
     for (Member* member : members_) member->retire(why);
   }
   void drain() const {
@@ -98,6 +100,7 @@ class Domain {
   host::Idle idle_;
   std::unordered_set<Member*> members_;
   std::string failure_;
+  std::string state_;
   std::atomic<bool> failed_{false};
   bool closed_ = false;
 };

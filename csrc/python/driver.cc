@@ -3,15 +3,18 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <unordered_map>
 
 #include "driver/bnxt_rings.h"
 #include "driver/qp.h"
 #include "python/completion.h"
 #include "python/fast.h"
+#include "python/gil.h"
 #include "python/host.h"
 
 namespace userdma::python {
@@ -52,7 +55,7 @@ std::shared_ptr<Domain> make_domain(const std::shared_ptr<host::Function>& funct
 void close(Domain& self, const std::string& why) {
   if (self.views != 0) buffer_error(std::to_string(self.views) + " buffers of the NIC's regions are alive");
   self.close(why);
-  py::gil_scoped_release unlocked;
+  Unlocked unlocked;
   self.drain();
 }
 
@@ -66,7 +69,7 @@ void close_all(host::Function& function) {
 }
 
 void check_open(const Domain& domain) {
-  if (domain.closed()) value_error("the NIC is closed");
+  if (domain.closed()) value_error("the NIC is " + domain.state());
 }
 
 // ---- Region ----
@@ -133,7 +136,7 @@ void copy(Region& region, void* to, const void* from, size_t n) {
   }
   lend(region, 1);
   {
-    py::gil_scoped_release unlocked;
+    Unlocked unlocked;
     std::memcpy(to, from, n);
   }
   lend(region, -1);
@@ -222,7 +225,7 @@ py::bytes entry_bytes(const driver::CreqEntry& entry) {
 
 void event_ring_close(EventRing& self) {
   self.retire({});
-  py::gil_scoped_release unlocked;
+  Unlocked unlocked;
   self.drain();
 }
 
@@ -252,7 +255,7 @@ std::unique_ptr<Qp> make_qp(HeldRings& held, uint32_t send, uint32_t receive, bo
 
 void retire(Qp& self, const std::string& why) {
   self.retire(why);
-  py::gil_scoped_release unlocked;
+  Unlocked unlocked;
   self.drain();
 }
 
@@ -524,6 +527,20 @@ bool look(Qp& qp, Side side, const host::Idle& idle, uint64_t spin_until, uint64
   }
 }
 
+// The thread in which Python ends, from the moment on when it ends what is still open.
+std::atomic<std::thread::id> ending{};
+
+// The pair is dead. At the interpreter's end that is nothing to tell a daemon thread that waits, as nobody would hear
+// it but the terminal.
+PyObject* ended(const Qp& qp) {
+  const std::thread::id by = ending.load();
+  if (by != std::thread::id() && by != std::this_thread::get_id()) {
+    Unlocked unlocked;
+    hang();
+  }
+  return dead_error(qp);
+}
+
 PyObject* wait(Qp& qp, Side side, uint64_t us) {
   Completion completion;
   Polled polled = qp.poll(side, completion);
@@ -538,13 +555,13 @@ PyObject* wait(Qp& qp, Side side, uint64_t us) {
   for (;;) {
     uint64_t until = std::min(deadline, now() + kSignals);
     {
-      py::gil_scoped_release unlocked;
+      Unlocked unlocked;
       look(qp, side, idle, spin_until, until, nap);
     }
-    if (qp.dead()) return dead_error(qp);
+    if (qp.dead()) return ended(qp);
     if (PyErr_CheckSignals() != 0) return nullptr;  // the entry stays due
     qp.look_around(side);
-    if (qp.dead()) return dead_error(qp);
+    if (qp.dead()) return ended(qp);
     polled = qp.poll(side, completion);
     if (polled != Polled::None) return result(qp, side, polled, completion);
     // Another thread may have taken what this one waited for: then there is the next entry to wait for, or none.
@@ -587,6 +604,8 @@ void bind_driver(py::module_& m) {
   bind_side(m);
   bind_completion(m);
   before_release(close_all);
+  m.def(
+      "ending", [] { ending.store(std::this_thread::get_id()); }, "Python ends: what is open is closed from here on.");
 
   py::class_<Domain, std::shared_ptr<Domain>>(m, "Domain",
                                               "What the regions, the event ring and the queue pairs of one NIC share.")
@@ -598,7 +617,10 @@ void bind_driver(py::module_& m) {
       .def("fail", &Domain::fail, py::arg("why"))
       .def("check", &Domain::check)
       .def("close", [](Domain& self) { close(self, "closed with its NIC"); })
-      .def("abandon", [](Domain& self) { self.close("its parent's: this is the child of a fork"); });
+      .def("abandon", [](Domain& self) {
+        const char* parents = "its parent's: this is the child of a fork";
+        self.close(parents, parents);
+      });
 
   py::class_<Region> region(m, "Region", "Registered memory of one NIC.", py::custom_type_setup(setup_region));
   region

@@ -9,6 +9,7 @@
 
 #include "host/physical.h"
 #include "host/vfio.h"
+#include "python/gil.h"
 
 namespace userdma::python {
 
@@ -134,7 +135,7 @@ void give_back(host::Function& self, HeldMemory& memory, HeldMemory::From from) 
   if (memory.freed || self.released.load()) return;
   if (memory.views != 0) buffer_error(std::to_string(memory.views) + " buffers of the memory are alive");
   memory.freed = true;
-  py::gil_scoped_release unlocked;
+  Unlocked unlocked;
   if (from == HeldMemory::From::Dma)
     self.free_dma(memory.memory);
   else
@@ -147,7 +148,7 @@ void release(host::Function& self) {
     buffer_error(self.name() + " cannot be released: " + std::to_string(views) + " buffers of its memory are alive");
   for (auto& closing : closers()) closing(self);
   self.released.store(true);
-  py::gil_scoped_release unlocked;
+  Unlocked unlocked;
   self.release();
 }
 
@@ -282,7 +283,7 @@ void bind_host(py::module_& m) {
       .def("reset",
            [](Function& self) {
              check_live(self);
-             py::gil_scoped_release unlocked;
+             Unlocked unlocked;
              self.reset();
            })
       .def(
@@ -293,7 +294,7 @@ void bind_host(py::module_& m) {
             check_live(*self);
             host::Memory memory;
             {
-              py::gil_scoped_release unlocked;
+              Unlocked unlocked;
               memory = self->alloc_dma(size);
             }
             return hold(self, std::move(memory), HeldMemory::From::Dma);
@@ -314,7 +315,7 @@ void bind_host(py::module_& m) {
             check_live(*self);
             host::Memory memory;
             {
-              py::gil_scoped_release unlocked;
+              Unlocked unlocked;
               memory = self->pin(reinterpret_cast<void*>(at), size);
             }
             return hold(self, std::move(memory), HeldMemory::From::Pin);
@@ -330,7 +331,7 @@ void bind_host(py::module_& m) {
       [](const std::string& bus, const std::string& kind, const std::string& sysfs,
          const std::string& dev) -> std::shared_ptr<Function> {
         std::string which = kind.empty() ? host::pci_kind(bus, sysfs) : kind;
-        py::gil_scoped_release unlocked;
+        Unlocked unlocked;
         if (which == "vfio") return host::open_vfio(bus, {sysfs, dev});
         if (which == "physical") return host::open_physical(bus, {.sysfs = sysfs, .huge_pages = {}, .physical = {}});
         throw py::value_error("a PCI function is taken by \"vfio\" or \"physical\", not \"" + which + "\"");

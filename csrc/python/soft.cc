@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
+#include "python/gil.h"
 #include "python/host.h"
 #include "python/undisturbed.h"
 #include "soft/bnxt/soft_bnxt.h"
@@ -323,7 +325,7 @@ using soft::wire::Tap;
 
 template <class F>
 auto unlocked(F&& work) {
-  py::gil_scoped_release release;
+  Unlocked release;
   return work();
 }
 
@@ -332,7 +334,12 @@ std::shared_ptr<Wire> make_wire(const std::optional<std::string>& name, double l
                                 std::shared_ptr<Clock> clock, bool frames) {
   const bool impairs = loss != 0 || duplicate != 0 || reorder != 0 || corrupt != 0 || delay != 0;
   return unlocked([&]() -> std::shared_ptr<Wire> {
-    auto wire = name ? Wire::named(*name) : Wire::make();
+    std::shared_ptr<Wire> wire;
+    try {
+      wire = name ? Wire::named(*name) : Wire::make();
+    } catch (const host::Error& error) {
+      throw std::invalid_argument(error.what());  // only the name can be wrong: the wire is not used yet
+    }
     if (!impairs && !frames) return wire;
     Faults faults;
     faults.loss = loss;
@@ -528,8 +535,8 @@ void bind_soft(py::module_& m) {
   py::class_<VirtualClock, Clock, std::shared_ptr<VirtualClock>>(
       m, "VirtualClock", "Time that stands still while a NIC has something to do, then jumps to the next timer.")
       .def(py::init<uint64_t>(), py::arg("start") = 0)
-      .def("step", &VirtualClock::step, py::call_guard<py::gil_scoped_release>())
-      .def("advance", &VirtualClock::advance, py::arg("nanoseconds"), py::call_guard<py::gil_scoped_release>());
+      .def("step", &VirtualClock::step, py::call_guard<Unlocked>())
+      .def("advance", &VirtualClock::advance, py::arg("nanoseconds"), py::call_guard<Unlocked>());
 
   py::class_<Wire, std::shared_ptr<Wire>>(m, "Wire", "What soft NICs are connected by.")
       .def(py::init(&make_wire), py::arg("name") = py::none(), py::kw_only(), py::arg("loss") = 0.0,

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "python/gil.h"
 #include "python/host.h"
 #include "soft/fork.h"
 
@@ -101,7 +102,7 @@ void undisturbed(const std::function<void()>& work) {
     work();
     return;
   }
-  py::gil_scoped_release released;
+  Unlocked released;
   other->run(work);
 }
 

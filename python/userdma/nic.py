@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -168,6 +169,11 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+# Handlers of the end run last first. That of the finalizers below comes with the first finalizer there is: it is to be
+# older than this one.
+weakref.finalize(_devices, int).detach()
+atexit.register(_core.ending)
 
 
 class Nic:

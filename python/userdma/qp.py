@@ -93,6 +93,7 @@ class Qp(_core.Qp):
         then takes the pair back to reset and connects it from there.
         """
         if self.dead:
+            self._nic._usable()
             raise ValueError(f"queue pair {self.number:#x} is destroyed")
         if self.connected:
             raise ValueError(f"queue pair {self.number:#x} is connected")

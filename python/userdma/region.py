@@ -152,7 +152,8 @@ class Region(_core.Region):
     def remote(self, at: int = 0) -> RemoteMemory:
         """What a peer needs to reach the bytes from `at` on. ValueError if the region has no remote rights."""
         if not self.alive:
-            raise ValueError("the region is deregistered, or its NIC is closed")
+            self._nic._usable()
+            raise ValueError("the region is deregistered")
         if not self._remote:
             raise ValueError("the region is local: it was made without remote rights")
         at = operator.index(at)

@@ -388,8 +388,8 @@ class BnxtDevice(Device):
 
     def counters(self) -> dict[str, int]:
         """The RoCE statistics context: bnxt_hsi.h's struct ctx_hw_stats_ext, which the chip writes once a second."""
-        with memoryview(self._chip.statistics).cast("B") as view:
-            values = struct.unpack_from(f"<{hwrm.STATISTICS_SIZE // 8}Q", view)
+        # Without a view of its own: a close in another thread would find it.
+        values = struct.unpack_from(f"<{hwrm.STATISTICS_SIZE // 8}Q", self._chip.statistics)
         return dict(zip(_COUNTERS, values, strict=False))
 
 
