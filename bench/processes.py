@@ -7,7 +7,7 @@ from pathlib import Path
 from common import Row, interleave, mpi, two_processes, ucx
 
 HERE = Path(__file__).parent
-ROUNDS = 50_000
+ROUNDS = 20_000
 
 
 def ping_pong() -> list[Row]:
@@ -21,16 +21,16 @@ def ping_pong() -> list[Row]:
 
 def ping_pong_native() -> list[Row]:
     ours, theirs = interleave(
-        lambda: float(two_processes(str(HERE / "pingpong.py"), 200_000, "native")),
+        lambda: float(two_processes(str(HERE / "pingpong.py"), 50_000, "native")),
         # ucx_perftest prints half of the way there and back: column 1 is the median, in µs.
-        lambda: 2 * ucx("tag_lat", 8, 200_000)[1],
+        lambda: 2 * ucx("tag_lat", 8, 50_000)[1],
         repetitions=5,
     )
     return [Row("8 bytes there and back, C++ on both ends", ours, theirs, "µs", 2.0, beside="ucx_perftest tag_lat")]
 
 
 def streams() -> list[Row]:
-    messages = 8000
+    messages = 4000
     script = str(HERE / "stream.py")
     ways = ["send", "write", "read", "memcpy"]
     *ours, memcpy, theirs = interleave(
