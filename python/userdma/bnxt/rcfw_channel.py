@@ -33,7 +33,7 @@ class RcfwChannel(Channel):
         self._first = True
         self._producer = 0  # slots, counted without end
         self._number = 0
-        self._slots: dict[int, int] = {}  # of commands without an answer
+        self._slots: dict[int, int] = {}  # of commands that may not have been taken, oldest first
 
     def start(self, address: int, creq: int) -> None:
         """Tell the firmware where the rings are: the CMDQ's page, and the CREQ's number."""
@@ -65,6 +65,7 @@ class RcfwChannel(Channel):
         for i in range(slots):
             at = (self._producer + i) % ENTRIES * rcfw.SLOT
             self._view[at : at + rcfw.SLOT] = data[i * rcfw.SLOT : (i + 1) * rcfw.SLOT]
+        self._slots.pop(number, None)
         self._slots[number] = slots
         self._producer += slots
         word = self._producer & 0xFFFF
@@ -78,12 +79,12 @@ class RcfwChannel(Channel):
             answer = rcfw.ANSWER.unpack(entry)
             cookie = answer.cookie & _COOKIES
             if cookie == number and answer.event == command.code:
-                self._slots.pop(number, None)
+                self._taken(number)
                 return entry
             if cookie == number:
                 self._stray = f"an answer with the event {answer.event:#x}, not {command.code:#x}"
             elif self._late(cookie):
-                self._slots.pop(cookie, None)
+                self._taken(cookie)
             else:
                 self._stray = f"an answer with the cookie {cookie}, not {number}"
         return None
@@ -92,7 +93,19 @@ class RcfwChannel(Channel):
         while (entry := self._ring.poll()) is not None:
             cookie = rcfw.ANSWER.unpack(entry).cookie & _COOKIES
             if self._late(cookie):
-                self._slots.pop(cookie, None)
+                self._taken(cookie)
+
+    def _taken(self, number: int) -> None:
+        """Free the command's slots, and all before them: the firmware takes commands in the order of the ring.
+
+        An exception may have lost an answer between the ring and here: its slots are free from the next one on.
+        """
+        if number not in self._slots:
+            return
+        for earlier in list(self._slots):
+            self._slots.pop(earlier)
+            if earlier == number:
+                return
 
     def _status(self, answer: Fields) -> tuple[int, str]:
         code = answer.status
