@@ -600,7 +600,7 @@ def test_a_file_of_another_version(wire: str) -> None:
     other = good[:8] + struct.pack("<II", 999, 1) + bytes(4096)
     path.write_bytes(other)
     with Peer() as peer:
-        peer.run("import fcntl; file = os.open(path, os.O_RDWR); fcntl.lockf(file, fcntl.LOCK_EX, 1, 5)", path=str(path))
+        peer.run("import fcntl; fcntl.lockf(os.open(path, os.O_RDWR), fcntl.LOCK_EX, 1, 5)", path=str(path))
         text = attempt(wire)
         assert "version" in text and str(path) in text
         assert path.read_bytes() == other
