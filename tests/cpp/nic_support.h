@@ -41,7 +41,8 @@ class Machine final : public transport::Rings {
     nic->engine().create(qpn, this);
   }
 
-  void connect(uint8_t peer, uint8_t timeout = 14, uint8_t retry = 7) {
+  // The ACK timeout is a second, unless it matters: other processes may need their time to answer.
+  void connect(uint8_t peer, uint8_t timeout = 18, uint8_t retry = 7) {
     Attributes a;
     a.dest_qp = qpn;
     a.mtu = 4096;

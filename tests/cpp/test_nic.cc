@@ -108,6 +108,7 @@ TEST_CASE("nic: a process whose program sleeps is written to and read from by an
   CHECK(a.send_status == Status::Ok);
   CHECK(std::memcmp(a.memory + (2 << 20), data.data(), data.size()) == 0);
   CHECK(a.memory[3 << 20] == 42);
+  child.kill();  // before this side leaves, which then removes the wire
 }
 
 TEST_CASE("nic: two processes that poll answer each other") {
@@ -158,12 +159,18 @@ TEST_CASE("nic: a killed peer makes entries fail after the retries, and the wire
       reset.state = State::Reset;
       a.nic->engine().modify(Machine::qpn, reset, Attributes::HasState);
     }
-    a.connect(2, 12, 7);  // 17 ms, 7 retries
+    a.connect(2);
     unsigned before = a.sent;
     a.post(Op::Write, 0, 100000, 0);
     CHECK(eventually([&] { return a.nic->advance(), a.sent == before + 1; }));
     CHECK(a.send_status == Status::Ok);
     child.kill();
+    {
+      std::lock_guard guard(a.nic->lock());
+      Attributes sooner;
+      sooner.timeout = 8;  // 1 ms
+      a.nic->engine().modify(Machine::qpn, sooner, Attributes::HasTimeout);
+    }
     a.post(Op::Write, 0, 100000, 0);
     CHECK(eventually([&] { return a.sent == before + 2; }));  // by its thread alone
     CHECK(a.send_status == Status::RetryExceeded);
@@ -203,7 +210,7 @@ TEST_CASE("nic: on a virtual clock seven retries take no time, and every run is 
 
   auto clock = std::make_shared<VirtualClock>();
   Machine a(Wire::make(), 1, clock, true);
-  a.connect(9);
+  a.connect(9, 14);
   a.post(Op::Send, 0, 8);
   auto start = Clocks::now();
   while (a.sent == 0 && seconds_since(start) < 60) a.nic->advance();
@@ -253,15 +260,14 @@ TEST_CASE("nic: threads that ring, poll, recall and stop at once") {
         std::this_thread::yield();
       }
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    CHECK(eventually([&] { return two.a.sent > 0 && two.b.sent > 0; }, 60000));
     two.b.nic->stop();
     two.b.nic->stop();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     two.a.nic->stop();
     stop = true;
     for (auto& thread : threads) thread.join();
-    CHECK(two.a.sent > 0);
-    CHECK(two.b.sent > 0);
   }
 }
 

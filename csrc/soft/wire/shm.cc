@@ -616,6 +616,7 @@ inline void ShmPort::publish(Out& out, int at, const Writer& writer, Kind kind, 
   First first{static_cast<uint8_t>(lines), kind, extras, header.opcode, header.flags, header.hop_limit,
               header.traffic_class};
   line->first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order: the bell is looked at last
   // The line of the packet after the next comes to this core before it is needed.
   __builtin_prefetch(&out.ring->line[(behind + 1) % ring_lines], 1);
   if (out.peer->bell.load(std::memory_order_relaxed)) [[unlikely]]
