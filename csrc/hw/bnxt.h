@@ -262,9 +262,9 @@ static_assert(sizeof(BindHeader) == 32 && offsetof(BindHeader, va) == 16);
 inline constexpr uint8_t kBindZeroBased = 0x1;  // SQ_BIND_ZERO_BASED
 inline constexpr uint8_t kBindType2 = 0x2;      // SQ_BIND_MW_TYPE_TYPE2
 
-// The MSN table follows the send ring's last byte (qplib_fp.c bnxt_qplib_init_psn_ptr): an 8-byte entry for each message
-// that takes PSNs, from which the hardware retransmits. start_idx is the WQE's index with static WQEs, its first slot's with
-// variable-size ones; next_psn is the PSN of the message after.
+// The MSN table follows the send ring's last byte (qplib_fp.c bnxt_qplib_init_psn_ptr): an 8-byte entry for each
+// message that takes PSNs, from which the hardware retransmits. start_idx is the WQE's index with static WQEs, its
+// first slot's with variable-size ones; next_psn is the PSN of the message after.
 struct MsnSearch {  // sq_msn_search
   uint64_t start_idx_next_psn_start_psn;
 };

@@ -44,7 +44,7 @@ uint64_t available() {
 }
 
 Segment describe(int fd, uint64_t offset, uint8_t* base, size_t size) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) throw host::MemoryError("fstat of a memory segment: " + reason());
   return {fd, next_id.fetch_add(1, std::memory_order_relaxed), base, size, offset, status.st_dev, status.st_ino};
 }

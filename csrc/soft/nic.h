@@ -105,7 +105,7 @@ class Nic final : private wire::Owner, private Participant {
   const uint64_t generation_ = fork_generation();
   const std::shared_ptr<wire::Wire> wire_;
   const std::shared_ptr<Clock> clock_;
-  VirtualClock* const virtual_;  // clock_ if it is virtual
+  VirtualClock* const virtual_;           // clock_ if it is virtual
   std::atomic<bool> constructed_{false};  // other NICs of the wire may step this one
   std::atomic<uint32_t> own_word_{0};
   wire::Bell own_bell_{own_word_, false};  // where the port has none
@@ -117,10 +117,10 @@ class Nic final : private wire::Owner, private Participant {
   std::atomic<bool> ingress_{true};
 
   alignas(64) Lock lock_;
-  uint64_t ticks_ = 0, now_ = 0;    // locked: the clock as last read, and when
-  std::atomic<bool> more_{false};   // the last turn left something to send
+  uint64_t ticks_ = 0, now_ = 0;     // locked: the clock as last read, and when
+  std::atomic<bool> more_{false};    // the last turn left something to send
   std::atomic<uint32_t> misses_{0};  // times that the lock was taken already; a lost count does not matter
-  std::atomic<uint64_t> polls_{0};  // rings and polls of the program; a lost count does not matter
+  std::atomic<uint64_t> polls_{0};   // rings and polls of the program; a lost count does not matter
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> stopping_{false};

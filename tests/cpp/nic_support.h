@@ -1,4 +1,5 @@
-// A NIC with one queue pair, without a NIC family: the entries are given as they are, and a key opens all of its memory.
+// A NIC with one queue pair, without a NIC family: the entries are given as they are, and a key opens all of its
+// memory.
 #pragma once
 
 #include <atomic>

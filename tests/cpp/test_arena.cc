@@ -58,7 +58,7 @@ TEST_CASE("find names the file and the place of a byte") {
   char text[8] = {};
   CHECK(::pread(segment->fd, text, 5, at + 4096 - segment->base + static_cast<off_t>(segment->offset)) == 5);
   CHECK(std::strcmp(text, "here") == 0);
-  struct stat status {};
+  struct stat status{};
   REQUIRE(::fstat(segment->fd, &status) == 0);
   CHECK(status.st_ino == segment->inode);
   int local = 0;

@@ -130,7 +130,8 @@ TEST_CASE("mappings of all sizes, against a plain map") {
     }
     CHECK(dma.pages() == pages);
     for (auto& [start, place] : model)
-      for (uint64_t probe : {start - 1, start, start + place.second / 2, start + place.second - 1, start + place.second})
+      for (uint64_t probe :
+           {start - 1, start, start + place.second / 2, start + place.second - 1, start + place.second})
         CHECK(number(dma.translate(probe, 1)) == expected(probe));
   }
 }

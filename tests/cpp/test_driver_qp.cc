@@ -12,8 +12,8 @@ using namespace userdma::test;
 using userdma::driver::Completion;
 using userdma::driver::Error;
 using userdma::driver::Polled;
-using userdma::driver::Side;
 using userdma::driver::Rdma;
+using userdma::driver::Side;
 
 std::string message(const Pair& pair, Side side, const Completion& completion) {
   return pair.qp->message(side, completion);

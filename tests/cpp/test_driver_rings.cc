@@ -12,8 +12,8 @@ namespace {
 using namespace userdma::test;
 using userdma::driver::Completion;
 using userdma::driver::Polled;
-using userdma::driver::Side;
 using userdma::driver::Rdma;
+using userdma::driver::Side;
 
 // The high word: type in the top four bits, 1 << 26 valid, the number; the low word: index, epoch in bit 24.
 uint64_t dbr(unsigned type, uint32_t xid, uint32_t index, unsigned epoch) {

@@ -57,9 +57,8 @@ struct Pair {
     return result;
   }
   bool whole(uint32_t bytes = 100) const {
-    return std::all_of(keep.packets.begin(), keep.packets.end(), [&](const Packet& packet) {
-      return packet.payload == pattern(bytes, packet.header.psn);
-    });
+    return std::all_of(keep.packets.begin(), keep.packets.end(),
+                       [&](const Packet& packet) { return packet.payload == pattern(bytes, packet.header.psn); });
   }
 
   std::shared_ptr<VirtualClock> clock;

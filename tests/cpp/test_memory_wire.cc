@@ -167,8 +167,10 @@ TEST_CASE("memory wire: many senders at once, each in order") {
       for (uint32_t i = 0; i < packets;) {
         uint32_t bytes = i % 2 ? 16 : 1000;
         Span span{data.data(), bytes};
-        if (ports[static_cast<size_t>(s)]->send(header_to(mac(100), mac(static_cast<uint8_t>(s)), i, bytes), &span, 1)) ++i;
-        else std::this_thread::yield();
+        if (ports[static_cast<size_t>(s)]->send(header_to(mac(100), mac(static_cast<uint8_t>(s)), i, bytes), &span, 1))
+          ++i;
+        else
+          std::this_thread::yield();
       }
       ports[static_cast<size_t>(s)]->recall(data.data(), data.size());
     });

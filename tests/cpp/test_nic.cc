@@ -6,8 +6,8 @@
 #include "nic_support.h"
 #include "soft/wire/faults.h"
 
-using namespace nic_support;    // NOLINT
-using namespace wire_support;   // NOLINT
+using namespace nic_support;   // NOLINT
+using namespace wire_support;  // NOLINT
 
 #if defined(__SANITIZE_THREAD__)
 // Tests fork while NICs have threads, and the children start NICs of their own.
@@ -231,10 +231,12 @@ TEST_CASE("nic: after the program stopped polling, its thread takes over") {
     }
     unsigned before = two.a.sent;
     two.a.post(Op::Write, 0, 4096, 0);
-    CHECK(eventually([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return two.a.sent == before + 1;
-    }, 2000));
+    CHECK(eventually(
+        [&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          return two.a.sent == before + 1;
+        },
+        2000));
   }
 }
 

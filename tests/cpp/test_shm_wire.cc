@@ -80,7 +80,7 @@ TEST_CASE("shm wire: ports of one process, all header fields, all sizes") {
     auto a = Wire::named(name)->attach(mac(1).bytes, nullptr, &arena);
     auto b = Wire::named(name)->attach(mac(2).bytes, nullptr, &arena);
     CHECK(exists(path_of(name)));
-    struct stat status {};
+    struct stat status{};
     REQUIRE(::stat(path_of(name).c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0600);
     CHECK_THROWS_AS(Wire::named(name)->attach(mac(2).bytes, nullptr, &arena), Error);
@@ -147,7 +147,8 @@ TEST_CASE("shm wire: two processes exchange packets, in place and copied") {
     uint8_t* memory = arena.alloc(1 << 20);
     uint32_t psn = 0;
     Keep keep;
-    for (uint32_t bytes : {0u, 8u, 500u, 1000u, 4096u, 60000u, 1u << 20, 8u, 1u << 20, 1u << 20, 1u << 20, 1u << 20, 8u}) {
+    for (uint32_t bytes :
+         {0u, 8u, 500u, 1000u, 4096u, 60000u, 1u << 20, 8u, 1u << 20, 1u << 20, 1u << 20, 1u << 20, 8u}) {
       auto data = pattern(bytes, psn + 5);
       if (bytes) std::memcpy(memory, data.data(), bytes);
       Span span{memory, bytes};
@@ -301,7 +302,8 @@ TEST_CASE("shm wire: files that are no wire, or another version's") {
   };
   char text[64] = "this is somebody's file";
   write(text, sizeof text);
-  CHECK_THROWS_WITH_AS(Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr), doctest::Contains("not a wire"), Error);
+  CHECK_THROWS_WITH_AS(Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr), doctest::Contains("not a wire"),
+                       Error);
   CHECK(exists(path_of(name)));
   // Another version's, that nobody uses: replaced.
   struct {
@@ -311,13 +313,15 @@ TEST_CASE("shm wire: files that are no wire, or another version's") {
     char rest[100] = {};
   } old;
   write(&old, sizeof old);
-  { auto port = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr); }
+  {
+    auto port = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr);
+  }
   CHECK_FALSE(exists(path_of(name)));
   // ... that somebody uses: refused.
   write(&old, sizeof old);
   Child child([&] {
     int fd = ::open(path_of(name).c_str(), O_RDWR | O_CLOEXEC);
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = 1;
@@ -334,7 +338,9 @@ TEST_CASE("shm wire: files that are no wire, or another version's") {
   // An empty one: its creator died.
   ::unlink(path_of(name).c_str());
   write("", 0);
-  { auto port = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr); }
+  {
+    auto port = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr);
+  }
   CHECK_FALSE(exists(path_of(name)));
 }
 
@@ -496,8 +502,8 @@ TEST_CASE("shm wire: what a broken peer writes is refused, not followed") {
         auto* line = reinterpret_cast<uint8_t*>(&file->ring[i].line[2]);
         for (size_t l = 0; l < 400; ++l) {
           uint8_t* first = noise.data() + l * 64;
-          if (seed % 4) first[1] %= 3;                   // a kind that there is
-          if (seed % 4) first[0] = 1 + first[0] % 4;     // lines that there are
+          if (seed % 4) first[1] %= 3;                                                 // a kind that there is
+          if (seed % 4) first[0] = 1 + first[0] % 4;                                   // lines that there are
           if (seed % 3 == 1) first[16] %= 250, first[17] = first[18] = first[19] = 0;  // a payload that may fit
           if (seed % 3 == 2) std::memset(first + 24, 0, 4), first[28] %= 3, first[29] = first[30] = first[31] = 0;
         }

@@ -50,7 +50,8 @@ inline bool same(const Header& a, const Header& b) {
          a.traffic_class == b.traffic_class && !std::memcmp(a.dmac, b.dmac, 6) && !std::memcmp(a.smac, b.smac, 6) &&
          a.immediate == b.immediate && a.va == b.va && a.rkey == b.rkey && a.dma_length == b.dma_length &&
          a.swap_or_add == b.swap_or_add && a.compare == b.compare && a.syndrome == b.syndrome && a.msn == b.msn &&
-         a.qkey == b.qkey && a.src_qp == b.src_qp && !std::memcmp(a.sgid, b.sgid, 16) && !std::memcmp(a.dgid, b.dgid, 16);
+         a.qkey == b.qkey && a.src_qp == b.src_qp && !std::memcmp(a.sgid, b.sgid, 16) &&
+         !std::memcmp(a.dgid, b.dgid, 16);
 }
 
 struct Packet {
@@ -63,7 +64,8 @@ struct Keep final : Sink {
   std::function<void()> during;
   void packet(const Header& header, const Span* payload, size_t spans) override {
     Packet packet{header, {}};
-    for (size_t i = 0; i < spans; ++i) packet.payload.insert(packet.payload.end(), payload[i].at, payload[i].at + payload[i].bytes);
+    for (size_t i = 0; i < spans; ++i)
+      packet.payload.insert(packet.payload.end(), payload[i].at, payload[i].at + payload[i].bytes);
     packets.push_back(std::move(packet));
     if (during) during();
   }

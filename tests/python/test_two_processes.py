@@ -204,7 +204,7 @@ def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Ni
             there=r.remote(),
         )
         began = time.monotonic()
-        time.sleep(3)
+        time.sleep(2)
         woke = time.monotonic()
         found = r.read(0, BYTES)  # without a look at the NIC
         start, end, theirs = peer.finish()

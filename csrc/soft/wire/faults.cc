@@ -14,8 +14,8 @@
 namespace userdma::soft::wire {
 namespace {
 
-constexpr size_t max_held = 1024;        // packets of a port that wait; then it refuses more
-constexpr uint32_t max_mtu = 4096;       // of RoCE
+constexpr size_t max_held = 1024;   // packets of a port that wait; then it refuses more
+constexpr uint32_t max_mtu = 4096;  // of RoCE
 constexpr unsigned max_flips = 4;
 
 uint64_t number(const uint8_t mac[6]) {

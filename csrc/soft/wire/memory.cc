@@ -27,9 +27,9 @@ struct Slot {
   enum State : uint32_t { Empty, Full, Claimed, Recalled };
 
   std::atomic<uint32_t> state{Empty};
-  bool copied = true;             // the payload is in `bytes`
+  bool copied = true;  // the payload is in `bytes`
   const MemoryPort* sender = nullptr;
-  uint64_t ticket = 0;            // counts the packets of the inbox
+  uint64_t ticket = 0;  // counts the packets of the inbox
   Header header;
   std::vector<uint8_t> bytes;
   std::vector<Span> spans;
@@ -294,8 +294,10 @@ bool MemoryPort::recall_from(Inbox& inbox, const uint8_t* begin, const uint8_t* 
         std::lock_guard guard(inbox.lock);
         if (wait.slot->ticket != wait.ticket) break;
       }
-      if (looks < 1000) relax();
-      else std::this_thread::yield();
+      if (looks < 1000)
+        relax();
+      else
+        std::this_thread::yield();
     }
   }
   return others;
@@ -311,10 +313,12 @@ bool MemoryPort::help() {
       uint64_t bits = wire_->hot_[word].load(std::memory_order_seq_cst);
       if (word == own / 64) bits &= ~(uint64_t{1} << own % 64);
       for (; bits; bits &= bits - 1) {
-        Inbox* inbox = wire_->inboxes_[word * 64 + static_cast<unsigned>(__builtin_ctzll(bits))].load(
-            std::memory_order_acquire);
-        if (round < 16 && inbox->visit()) did = true;
-        else inbox->bell.ring();  // its lock is taken, or it goes on for long: its own thread shall
+        Inbox* inbox =
+            wire_->inboxes_[word * 64 + static_cast<unsigned>(__builtin_ctzll(bits))].load(std::memory_order_acquire);
+        if (round < 16 && inbox->visit())
+          did = true;
+        else
+          inbox->bell.ring();  // its lock is taken, or it goes on for long: its own thread shall
       }
     }
     if (!did) return any;

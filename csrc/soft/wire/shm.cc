@@ -31,7 +31,7 @@ using namespace shm;  // NOLINT
 // Payloads up to this are copied into the ring if the receiver cannot read them in place.
 constexpr uint32_t max_inline = 8192;
 constexpr unsigned max_references = 32;
-constexpr uint32_t max_mappings = 256;  // of one peer's segments
+constexpr uint32_t max_mappings = 256;                      // of one peer's segments
 constexpr auto look_after = std::chrono::milliseconds(10);  // whether a peer that does not take its packets lives
 
 constexpr size_t fixed_bytes = sizeof(First) + sizeof(Core);
@@ -151,7 +151,7 @@ class Mappings {
     }
     // The descriptor may have become another file's, and a file that can shrink would end this process by SIGBUS.
     Mapping mapping;
-    struct stat status {};
+    struct stat status{};
     int seals = ::fcntl(fd, F_GET_SEALS);
     if (::fstat(fd, &status) != 0 || status.st_dev != reference.device || status.st_ino != reference.inode) {
       failure = Failure::Gone;
@@ -160,8 +160,10 @@ class Mappings {
     } else {
       auto size = static_cast<size_t>(status.st_size);
       void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-      if (at == MAP_FAILED) failure = Failure::Refused;
-      else mapping = {static_cast<uint8_t*>(at), size};
+      if (at == MAP_FAILED)
+        failure = Failure::Refused;
+      else
+        mapping = {static_cast<uint8_t*>(at), size};
     }
     ::close(fd);
     return mapping;
@@ -228,8 +230,8 @@ struct In {
   const PortRecord* peer;
   Life life;  // the sender's
   uint32_t pid;
-  uint32_t position = 0;   // lines read
-  uint32_t last = 0;       // its position when the sender was seen to have left: nothing is behind it by a whole ring
+  uint32_t position = 0;  // lines read
+  uint32_t last = 0;      // its position when the sender was seen to have left: nothing is behind it by a whole ring
   bool left = false;
   uint32_t published = 0;  // what the sender was told
   Header before;           // addresses of the packet before
@@ -632,9 +634,8 @@ void ShmPort::recall(const void* begin, size_t bytes) {
     if (!out) continue;
     while (!out->referring.empty() && out->done(out->referring.front().end)) out->referring.pop_front();
     for (Referring& referring : out->referring) {
-      bool touches = std::any_of(referring.span, referring.span + referring.spans, [&](const Span& span) {
-        return span.at < to && span.at + span.bytes > from;
-      });
+      bool touches = std::any_of(referring.span, referring.span + referring.spans,
+                                 [&](const Span& span) { return span.at < to && span.at + span.bytes > from; });
       // What lies in bounce memory goes too when this port leaves.
       if (!touches && !(bytes == SIZE_MAX && referring.spans == 0)) continue;
       uint32_t state = Claim::Published;
@@ -709,7 +710,7 @@ bool ShmPort::adopt() {
       std::memcpy(in->before.dmac, mac_, 6);
       // Whether this process may open that one's descriptors at all: the wire's own file is one that both know.
       char path[64];
-      struct stat there {}, here {};
+      struct stat there{}, here{};
       std::snprintf(path, sizeof path, "/proc/%u/fd/%d", peer.pid, peer.file);
       if (::stat(path, &there) != 0 || ::fstat(record_.file, &here) != 0 || there.st_ino != here.st_ino ||
           there.st_dev != here.st_dev)
@@ -856,8 +857,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
             } else {
               auto failure = Mappings::Failure::None;
               memory = in.mappings.reach(in.pid, reference, failure);
-              if (failure == Mappings::Failure::Refused)
-                in.record->flags.fetch_or(Refused, std::memory_order_relaxed);
+              if (failure == Mappings::Failure::Refused) in.record->flags.fetch_or(Refused, std::memory_order_relaxed);
             }
             reached = memory != nullptr;
             span[i] = {const_cast<uint8_t*>(memory), reference.bytes};

@@ -54,7 +54,7 @@ std::string text_of(const uint8_t mac[6]) {
 }
 
 struct flock range(short type, unsigned first, unsigned count) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = first;
@@ -194,7 +194,7 @@ void Shared::open() {
 
 // With the lock held. False: an error, or (without a text) the file is gone, and another must be opened.
 bool Shared::create_or_check(std::string& error) {
-  struct stat here {}, named {};
+  struct stat here{}, named{};
   if (::fstat(fd_, &here) != 0) {
     error = "the wire " + name_ + ": " + reason();
     return false;

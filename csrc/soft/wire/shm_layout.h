@@ -45,12 +45,12 @@ struct PortRecord {
   int32_t file;  // the file's descriptor in that process: by it a peer sees whether it may open descriptors there
   uint8_t mac[6];
   // The receiver looks at this one.
-  alignas(64) std::atomic<uint32_t> changes;    // of `from`
-  std::atomic<uint32_t> from[max_ports];        // by the sending port: its ring's index plus one, or zero
+  alignas(64) std::atomic<uint32_t> changes;  // of `from`
+  std::atomic<uint32_t> from[max_ports];      // by the sending port: its ring's index plus one, or zero
 };
 
 struct RingRecord {
-  Life sender;    // zero: nobody ever used it
+  Life sender;  // zero: nobody ever used it
   Life receiver;
   uint16_t sender_port;
   uint16_t receiver_port;
@@ -96,7 +96,7 @@ enum class Kind : uint8_t {
 
 // The first words of a packet in a ring. What is in `extras` follows in the order of the bits, then the payload or
 // the references.
-struct First {  // of the `first` word, from its low byte
+struct First {    // of the `first` word, from its low byte
   uint8_t lines;  // that the packet takes; not zero
   Kind kind;
   uint16_t extras;
