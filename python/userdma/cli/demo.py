@@ -129,8 +129,10 @@ class Demo:
                 inbox = self.other.ask("connect", "memory", endpoint=self.end.qp.endpoint.to_bytes().hex())
                 self.inbox = RemoteMemory.from_bytes(bytes.fromhex(inbox))
                 yield
-            finally:
-                self.end.close()
+            except BaseException:
+                self.end.abandon()
+                raise
+            self.end.close()
         finally:
             self.other.close()
 

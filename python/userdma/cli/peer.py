@@ -127,7 +127,7 @@ def main() -> None:
             pass
     finally:
         if peer is not None:
-            peer.end.close()
+            peer.end.abandon()
 
 
 if __name__ == "__main__":

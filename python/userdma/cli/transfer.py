@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import userdma
 from userdma import Access, Completion, Endpoint, Qp, Region, Side
@@ -40,6 +41,14 @@ class End:
         self.memory.deregister()
         self.ping.deregister()
         self.nic.close()
+
+    def abandon(self) -> None:
+        """Close it as far as can be: frames of the exception that ends the demo may hold views of the memory.
+
+        The NIC then goes with the process.
+        """
+        with suppress(BufferError):
+            self.close()
 
     def completion(self, side: Side, what: str) -> Completion:
         """The next completion of `side`, a good one; ``DemoError`` for a failed one, or for none in STALL seconds."""
