@@ -52,6 +52,9 @@ format: setup
 
 # A runtime of the sanitizer has to be in the process before the interpreter is; its C++ library too, whose exceptions
 # it watches. Leaks of the interpreter itself are not ours: the C++ tests look for leaks, the Python tests do not.
+# The Python tests of the core: those that start programs and command lines say nothing more of it.
+CORE = $(addprefix tests/python/test_,seed_qp.py seed_region.py threads.py)
+CORE_MORE = $(addprefix tests/python/test_,packets.py page_table.py soft_firmware.py transport_properties.py)
 preload = LD_PRELOAD="$(shell g++ -print-file-name=$(1).so) $(shell g++ -print-file-name=libstdc++.so)"
 
 asan: setup
@@ -59,8 +62,8 @@ asan: setup
 	cmake --build $(BUILD)/asan -j $(JOBS)
 	UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
 	$(call preload,libasan) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-	  PYTHONPATH=$(BUILD)/asan/python USERDMA_SANITIZED=address \
-	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(PYTEST)
+	  PYTHONPATH=$(abspath $(BUILD))/asan/python USERDMA_SANITIZED=address \
+	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(CORE) $(CORE_MORE) $(PYTEST)
 
 # ThreadSanitizer's memory map needs addresses that are not spread too widely: setarch -R.
 tsan: setup
@@ -68,8 +71,8 @@ tsan: setup
 	cmake --build $(BUILD)/tsan -j $(JOBS)
 	setarch -R ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
 	$(call preload,libtsan) TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp" \
-	  PYTHONPATH=$(BUILD)/tsan/python USERDMA_SANITIZED=thread \
-	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(PYTEST)
+	  PYTHONPATH=$(abspath $(BUILD))/tsan/python USERDMA_SANITIZED=thread \
+	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(CORE) $(PYTEST)
 
 bench: install
 	@$(MAKE) --no-print-directory system SYSTEM="$(SYSTEM) $(SYSTEM_BENCH)"
