@@ -20,7 +20,7 @@ configure = cmake -G Ninja -DUSERDMA_WERROR=ON $(launcher) -DPython_EXECUTABLE=$
 export CCACHE_NOHASHDIR = 1
 pip = $(bin)/python -m pip --disable-pip-version-check -q
 
-.PHONY: all demo test ctest pytest lint format asan tsan bench wheel install setup system clean
+.PHONY: all demo test ctest pytest slow lint format asan tsan bench wheel install setup system clean
 all: install
 
 demo: install
@@ -34,9 +34,12 @@ ctest: setup
 	cmake --build $(BUILD)/tests -j $(JOBS)
 	ctest --test-dir $(BUILD)/tests --output-on-failure -j $(JOBS)
 
-# The Python tests, on the installed package.
+# The Python tests, on the installed package; `make slow` runs those that take minutes.
 pytest: install
-	$(bin)/python -m pytest $(PYTEST)
+	$(bin)/python -m pytest -m "not slow" $(PYTEST)
+
+slow: install
+	$(bin)/python -m pytest -m slow --timeout 1800 $(PYTEST)
 
 lint: setup
 	$(bin)/ruff check .
