@@ -140,7 +140,8 @@ def test_a_child_drops_everything() -> None:
     """The collector takes the last of the parent's objects in the child."""
     print(
         said("""
-            import gc, os, sys, userdma
+            import gc, os, sys, userdma, warnings
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 and later: fork with threads
             def things():
                 nic = userdma.open("soft:bnxt")
                 a = userdma.Qp.make(nic)

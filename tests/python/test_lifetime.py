@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -288,8 +289,9 @@ ENDINGS: dict[str, tuple[str, int, str]] = {
         "",
     ),
     "only functions": ("from userdma import soft\nf = [soft.bnxt() for _ in range(3)]", 0, ""),
-    "sub-interpreter's modules gone": ("t = everything()\nsys.modules.clear()", 0, ""),
 }
+if sys.version_info < (3, 12):  # later ones cannot even print a warning without their modules
+    ENDINGS["modules gone"] = ("t = everything()\nsys.modules.clear()", 0, "")
 
 
 @pytest.mark.no_sanitizer
