@@ -2,12 +2,11 @@
 // memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "soft/nic.h"
 #include "wire_support.h"
@@ -67,26 +66,27 @@ class Machine final : public transport::Rings {
   }
 
   void post(Op op, uint64_t at, uint32_t length, uint64_t remote = 0, uint32_t immediate = 0) {
-    Work work{};
-    work.op = op;
-    work.signaled = true;
-    work.sges = length ? 1 : 0;
-    work.immediate = immediate;
-    work.length = length;
-    work.remote = remote;
-    work.sge[0] = {at, 1, length};
     nic->ring([&](transport::Engine& engine) {
-      work.handle = static_cast<uint32_t>(works_.size());
-      works_.push_back(work);
+      Work& work = works_[posted_ % entries];
+      work.op = op;
+      work.signaled = true;
+      work.sges = length ? 1 : 0;
+      work.immediate = immediate;
+      work.length = length;
+      work.remote = remote;
+      work.sge[0] = {at, 1, length};
+      work.handle = posted_++;
       engine.kick(qpn);
     });
   }
   void receive(uint64_t at, uint32_t length) {
-    Receive receive{};
+    // As a receive queue's doorbell: the NIC looks when it needs an entry.
+    uint32_t posted = receives_posted_.load(std::memory_order_relaxed);
+    Receive& receive = receives_[posted % entries];
     receive.sges = 1;
     receive.length = length;
     receive.sge[0] = {at, 1, length};
-    nic->ring([&](transport::Engine&) { receives_.push_back(receive); });
+    receives_posted_.store(posted + 1, std::memory_order_release);
   }
 
   // Entries that ended, and how the last one did.
@@ -101,33 +101,28 @@ class Machine final : public transport::Rings {
 
  private:
   Next next_work(Work& out, Status&) override {
-    if (next_ == works_.size()) return Next::None;
-    out = works_[next_++];
+    if (next_ == posted_) return Next::None;
+    copy(out, works_[next_++ % entries]);
     return Next::Entry;
   }
   bool work_again(uint32_t handle, uint32_t, uint32_t, Work& out) override {
-    out = works_[handle];
+    copy(out, works_[handle % entries]);
     return true;
   }
   Next next_receive(Receive& out, Status&) override {
-    if (receives_.empty()) return Next::None;
-    out = receives_.front();
-    receives_.pop_front();
+    if (next_receive_ == receives_posted_.load(std::memory_order_acquire)) return Next::None;
+    std::memcpy(static_cast<void*>(&out), &receives_[next_receive_++ % entries],
+                offsetof(Receive, sge) + sizeof out.sge[0]);
     return Next::Entry;
   }
-  void complete_work(uint32_t handle, bool, Status status, uint64_t) override {
-    send_status = status;
-    sent.fetch_add(1, std::memory_order_release);
-    if (handle + 1 == works_.size() && next_ == works_.size() && works_.size() > 1000) {
-      // Nothing is outstanding: the handles start again.
-      works_.clear();
-      next_ = 0;
-    }
+  void complete_work(uint32_t, bool, Status status, uint64_t) override {
+    send_status.store(status, std::memory_order_relaxed);
+    sent.store(sent.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   void complete_receive(uint32_t, const Arrival& arrival) override {
-    receive_status = arrival.status;
-    received_bytes = arrival.bytes;
-    received.fetch_add(1, std::memory_order_release);
+    receive_status.store(arrival.status, std::memory_order_relaxed);
+    received_bytes.store(arrival.bytes, std::memory_order_relaxed);
+    received.store(received.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   void failed(bool, Status) override { is_failed = true; }
   Status reach(uint32_t key, uint64_t va, uint64_t length, uint8_t, bool remote, Spans& out,
@@ -141,10 +136,19 @@ class Machine final : public transport::Rings {
   }
   bool invalidate(uint32_t) override { return false; }
 
+  // What is used of an entry: most of it is room for long lists.
+  static void copy(Work& out, const Work& work) {
+    std::memcpy(static_cast<void*>(&out), &work, offsetof(Work, sge) + sizeof work.sge[0]);
+  }
+
   const uint8_t number_;
-  std::vector<Work> works_;
-  size_t next_ = 0;
-  std::deque<Receive> receives_;
+  // Rings: no more than this are posted at once.
+  static constexpr uint32_t entries = 128;
+  std::array<Work, entries> works_{};
+  uint32_t posted_ = 0, next_ = 0;
+  std::array<Receive, entries> receives_{};
+  std::atomic<uint32_t> receives_posted_{0};
+  uint32_t next_receive_ = 0;
 };
 
 inline std::shared_ptr<Clock> real_clock() { return std::make_shared<RealClock>(); }
