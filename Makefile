@@ -8,10 +8,12 @@ JOBS ?= $(shell nproc)
 PYTEST ?=
 bin = $(VENV)/bin
 
-SYSTEM = g++ cmake ninja-build ccache make python3-venv python3-dev doctest-dev libibverbs-dev linux-source-6.12 xz-utils
+# What the package needs to be built, and what the tests need beside it.
+SYSTEM = g++ cmake ninja-build make python3-venv python3-dev
+SYSTEM_TESTS = ccache doctest-dev libibverbs-dev linux-source-6.12 xz-utils
 SYSTEM_BENCH = valgrind ucx-utils mpich
-TOOLS = "scikit-build-core>=0.10" "pybind11>=2.13" ruff==0.17.6 mypy==2.4.1 clang-format==19.1.7 \
-        hypothesis numpy "pytest>=8" pytest-timeout scapy
+TOOLS = "scikit-build-core>=0.10" "pybind11>=3.0" "click>=8.1" "rich>=13"
+TOOLS_TESTS = ruff==0.17.6 mypy==2.4.1 clang-format==19.1.7 hypothesis numpy "pytest>=8" pytest-timeout scapy
 CXX_FILES = $(wildcard csrc/*/*.h csrc/*/*.cc csrc/*/*/*.h csrc/*/*/*.cc csrc/*/*/*/*.h csrc/*/*/*/*.cc \
               tests/cpp/*.cc tests/cpp/*.h bench/*.cc bench/*.h bench/*/*.cc)
 launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -20,35 +22,44 @@ configure = cmake -G Ninja -DUSERDMA_WERROR=ON $(launcher) -DPython_EXECUTABLE=$
 export CCACHE_NOHASHDIR = 1
 pip = $(bin)/python -m pip --disable-pip-version-check -q
 
-.PHONY: all demo test ctest pytest slow lint format asan tsan bench wheel install setup system clean
+.PHONY: all demo test test-guest test-guest-full ctest pytest slow lint format asan build-asan tsan build-tsan bench wheel install setup setup-tests system clean
 all: install
 
 demo: install
 	$(bin)/userdma demo $(FILE)
 
 test: lint ctest pytest
+	@$(bin)/python tests/guest/image.py
+
+# In virtual machines with Debian's kernels (tests/guest/README.md): what is marked each_kernel on all, the rest on 6.12.
+test-guest: setup-tests install
+	$(bin)/python -m pytest -p no:cacheprovider --durations 10 tests/guest $(PYTEST)
+
+test-guest-full: setup-tests install
+	$(bin)/python -m pytest -p no:cacheprovider --durations 10 --full tests/guest $(PYTEST)
 
 # The C++ tests.
-ctest: setup
-	$(configure) -S . -B $(BUILD)/tests -DUSERDMA_PYTHON=OFF -DUSERDMA_TESTS=ON
+ctest: setup-tests
+	$(configure) -DCMAKE_BUILD_TYPE=Release -S . -B $(BUILD)/tests -DUSERDMA_PYTHON=OFF -DUSERDMA_TESTS=ON
 	cmake --build $(BUILD)/tests -j $(JOBS)
 	ctest --test-dir $(BUILD)/tests --output-on-failure -j $(JOBS)
 
 # The Python tests, on the installed package; `make slow` runs those that take minutes.
-pytest: install
+pytest: setup-tests install
 	$(bin)/python -m pytest -m "not slow" $(PYTEST)
 
-slow: install
+slow: setup-tests install
 	$(bin)/python -m pytest -m slow --timeout 1800 $(PYTEST)
 
-lint: setup
+lint: setup-tests
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 	$(bin)/mypy tests/typing/program.py
+	cd tests/guest && $(abspath $(bin))/mypy --strict image.py guest.py run.py conftest.py
 	$(bin)/clang-format --dry-run --Werror $(CXX_FILES)
 
-format: setup
+format: setup-tests
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 	$(bin)/clang-format -i $(CXX_FILES)
@@ -58,27 +69,33 @@ format: setup
 # The Python tests of the core: those that start programs and command lines say nothing more of it.
 CORE = $(addprefix tests/python/test_,seed_qp.py seed_region.py threads.py)
 CORE_MORE = $(addprefix tests/python/test_,packets.py page_table.py soft_firmware.py transport_properties.py)
+# Of the pairs of families, the mixed one.
+mixed = USERDMA_NICS=soft:bnxt,soft:mlx5
 preload = LD_PRELOAD="$(shell g++ -print-file-name=$(1).so) $(shell g++ -print-file-name=libstdc++.so)"
 
-asan: setup
+build-asan: setup-tests
 	$(configure) -S . -B $(BUILD)/asan -DUSERDMA_TESTS=ON -DUSERDMA_SANITIZE=address,undefined
 	cmake --build $(BUILD)/asan -j $(JOBS)
+
+asan: build-asan
 	UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir $(BUILD)/asan --output-on-failure -j $(JOBS)
-	$(call preload,libasan) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	$(call preload,libasan) ASAN_OPTIONS=detect_leaks=0 $(mixed) UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	  PYTHONPATH=$(abspath $(BUILD))/asan/python USERDMA_SANITIZED=address \
 	  $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(CORE) $(CORE_MORE) $(PYTEST)
 
 # ThreadSanitizer's memory map needs addresses that are not spread too widely: setarch -R.
-tsan: setup
+build-tsan: setup-tests
 	$(configure) -S . -B $(BUILD)/tsan -DUSERDMA_TESTS=ON -DUSERDMA_SANITIZE=thread
 	cmake --build $(BUILD)/tsan -j $(JOBS)
+
+tsan: build-tsan
 	setarch -R ctest --test-dir $(BUILD)/tsan --output-on-failure -j $(JOBS)
-	$(call preload,libtsan) TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	$(call preload,libtsan) $(mixed) TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 	  PYTHONPATH=$(abspath $(BUILD))/tsan/python USERDMA_SANITIZED=thread \
 	  setarch -R $(bin)/python -m pytest -p no:cacheprovider -m "not slow and not no_sanitizer" $(CORE) $(PYTEST)
 
-bench: install
-	@$(MAKE) --no-print-directory system SYSTEM="$(SYSTEM) $(SYSTEM_BENCH)"
+bench: setup-tests install
+	@$(MAKE) --no-print-directory system WANTED="$(SYSTEM_BENCH)"
 	$(pip) install mpi4py
 	$(configure) -DCMAKE_BUILD_TYPE=RelWithDebInfo -S . -B $(BUILD)/bench -DUSERDMA_BENCH=ON
 	cmake --build $(BUILD)/bench -j $(JOBS)
@@ -89,21 +106,31 @@ wheel: setup
 
 # The package itself, built again as far as something changed.
 install: setup
+	@test -e $(BUILD)/package || echo "Building the package: a minute or two on two cores"
 	$(pip) install . --no-deps --no-build-isolation -Cbuild-dir=$(BUILD)/package -Ccmake.define.USERDMA_WERROR=ON \
 	  $(if $(launcher),-Ccmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
 setup: system $(VENV)/ready
 
+setup-tests: setup
+	@$(MAKE) --no-print-directory system WANTED="$(SYSTEM_TESTS)"
+	@$(MAKE) --no-print-directory $(VENV)/ready-tests
+
 $(VENV)/ready: pyproject.toml Makefile
 	test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
-	$(pip) install $(TOOLS) "click>=8.1" "rich>=13"
+	$(pip) install $(TOOLS)
 	touch $@
 
+$(VENV)/ready-tests: pyproject.toml Makefile
+	$(pip) install $(TOOLS_TESTS)
+	touch $@
+
+WANTED = $(SYSTEM)
 system:
-	@missing=""; for p in $(SYSTEM); do \
+	@missing=""; for p in $(WANTED); do \
 	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q '^install ok installed' || missing="$$missing $$p"; done; \
 	if [ -z "$$missing" ]; then exit 0; \
-	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	elif [ "$$(id -u)" = 0 ]; then echo "Installing$$missing"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else echo "Debian packages missing:$$missing (as root: apt-get install$$missing)"; fi
 
 clean:

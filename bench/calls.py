@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import native
-from common import Row, interleave
+from common import FAMILY, Row, interleave
 
 from userdma import _core
 
@@ -22,18 +22,24 @@ class Plain:
         self.domain = _core.Domain(self.function)
         alloc = self.function.alloc_dma
         self.memory = alloc(4096)
-        self.region = _core.Region(
-            self.domain, address=self.memory.address, va=self.memory.address, bytes=4096, lkey=1, rkey=1
-        )
+        self.region = _core.Region(self.domain, address=self.memory.address, va=self.memory.address, bytes=4096, lkey=1)
         self.bar = self.function.map(2)
-        self.send, self.receive = alloc(ENTRIES * (128 + 8)), alloc(ENTRIES * 128)
-        self.send_cq, self.receive_cq = alloc(2 * ENTRIES * 32), alloc(2 * ENTRIES * 32)
+        if FAMILY == "bnxt":
+            sizes = ENTRIES * (128 + 8), ENTRIES * 128, 2 * ENTRIES * 32
+        else:
+            sizes = ENTRIES * (64 + 16) + 4096, 4096, 2 * ENTRIES * 64
+        self.send, self.receive, self.send_cq, self.receive_cq = (alloc(sizes[i]) for i in (0, 1, 2, 2))
 
     def pair(self) -> _core.Qp:
         for memory in (self.send, self.receive, self.send_cq, self.receive_cq):
             with memoryview(memory) as view:
                 view[:] = bytes(len(view))
-        rings = _core.BnxtRings(
+        qp = _core.Qp(self.bnxt() if FAMILY == "bnxt" else self.mlx5())
+        qp._set_connected(psn=0, mtu=4096, local=True)
+        return qp
+
+    def bnxt(self) -> _core.Rings:
+        return _core.BnxtRings(
             self.domain,
             qpn=5,
             send=self.send,
@@ -49,9 +55,30 @@ class Plain:
             bar=self.bar,
             doorbell=0,
         )
-        qp = _core.Qp(rings)
-        qp.set_connected(psn=0, mtu=4096, local=True)
-        return qp
+
+    def mlx5(self) -> _core.Rings:
+        records = ENTRIES * (64 + 16)
+        return _core.Mlx5Rings(
+            self.domain,
+            qpn=5,
+            memory=self.send,
+            send=ENTRIES * 16,
+            send_entries=ENTRIES,
+            receive=0,
+            receive_entries=ENTRIES,
+            records=records,
+            send_cq=self.send_cq,
+            send_cq_entries=2 * ENTRIES,
+            send_cq_id=1,
+            send_cq_records=records + 64,
+            receive_cq=self.receive_cq,
+            receive_cq_entries=2 * ENTRIES,
+            receive_cq_id=2,
+            receive_cq_records=records + 128,
+            bar=self.bar,
+            uar=0,
+            longest=1 << 30,
+        )
 
 
 def timed(call: Callable[..., object], arguments: tuple[object, ...], calls: int) -> float:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import secrets
 import statistics
 import subprocess
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 CORES = sorted(os.sched_getaffinity(0))
 FIRST, SECOND = CORES[0], CORES[1 % len(CORES)]
+FAMILY = os.environ.get("USERDMA_BENCH_FAMILY", "bnxt")  #: of the soft NICs, and of the driver over plain memory
+NIC = f"soft:{FAMILY}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,17 @@ def two_processes(script: str, *arguments: object) -> str:
 
 def mpi(script: str, *arguments: object) -> str:
     """The same of a program on mpi4py over Debian's MPICH; the script pins its processes."""
-    environment = os.environ | {"MPI4PY_LIBMPI": "libmpich.so.12"}
-    command = ["mpiexec.mpich", "-n", "2", sys.executable, script, *[str(a) for a in arguments]]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
+    library = ctypes.util.find_library("mpich")
+    if not library:
+        raise SystemExit("libmpich is not there: install Debian's mpich")
+    with tempfile.TemporaryDirectory() as folder:
+        # mpi4py's wheel asks for the name that MPICH's own build gives the library; Debian's build has another.
+        (Path(folder) / "libmpi.so.12").symlink_to(Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"), library))
+        environment = os.environ | {"LD_LIBRARY_PATH": folder, "MPI4PY_LIBMPI": library}
+        command = ["mpiexec.mpich", "-n", "2", sys.executable, script, *[str(a) for a in arguments]]
+        return subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
+        ).stdout
 
 
 def ucx(test: str, size: int, iterations: int) -> list[float]:

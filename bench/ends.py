@@ -6,7 +6,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from common import FIRST, SECOND, pin
+from common import FIRST, NIC, SECOND, pin
 
 import userdma
 from userdma import Access, Endpoint, Qp, Region, RemoteMemory, Side
@@ -48,7 +48,7 @@ def start(size: int) -> End:
     first = role == "first"
     pin(FIRST if first else SECOND)
     sock = socket.socket(fileno=int(fd))
-    nic = userdma.open("soft:bnxt", wire=wire)
+    nic = userdma.open(NIC, wire=wire)
     region = Region.host(nic, size, remote=Access.READ | Access.WRITE)
     region.write(0, b"\xff" * size)  # its pages are there
     qp = Qp.make(nic)

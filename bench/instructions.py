@@ -6,7 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from common import Row, run_program
+from common import FAMILY, Row, run_program
 
 TARGETS = {
     "post": ("a posted entry with its doorbell", 100),
@@ -32,7 +32,7 @@ def _count(program: Path, what: str, times: int) -> int:
         run_program(
             [
                 *("valgrind", "-q", "--tool=callgrind", "--toggle-collect=measured"),
-                *(f"--callgrind-out-file={out}", str(program), what, str(times)),
+                *(f"--callgrind-out-file={out}", str(program), FAMILY, what, str(times)),
             ]
         )
         total = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)

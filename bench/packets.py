@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from common import FIRST, Row, interleave, pin
+from common import FAMILY, FIRST, Row, interleave, pin
 
 import userdma
 from userdma import Qp, Region, Side, soft
@@ -18,9 +18,10 @@ def rows() -> list[Row]:
     """Both NICs are run by this one thread, on one core."""
     pin(FIRST)
     wire = soft.Wire(frames=True)
+    make = getattr(soft, FAMILY)
     with (
-        userdma.open(soft.bnxt(wire, thread=False)) as near,
-        userdma.open(soft.bnxt(wire, thread=False)) as far,
+        userdma.open(make(wire, thread=False)) as near,
+        userdma.open(make(wire, thread=False)) as far,
         Region.host(near, SIZE) as source,
         Region.host(far, SIZE) as target,
     ):

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from common import Row
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from common import Row
 
 GROUPS = ["calls", "instructions", "pingpong", "native", "streams", "packets", "pairs", "regions"]
 
@@ -46,8 +50,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     arguments.add_argument("--build", type=Path, required=True, help="the build folder of USERDMA_BENCH")
+    arguments.add_argument("--family", default="bnxt", choices=["bnxt", "mlx5"], help="of the NICs and the driver")
     arguments.add_argument("--json", type=Path, help="write the rows there too")
     options = arguments.parse_args()
+    os.environ["USERDMA_BENCH_FAMILY"] = options.family  # before anything reads it
     for group in options.groups:
         if group not in GROUPS:
             arguments.error(f"{group}: not one of {', '.join(GROUPS)}")

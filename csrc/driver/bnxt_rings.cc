@@ -15,9 +15,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the rings are little-endian, and written as they are");
 
 constexpr size_t kCqe = sizeof(hw::CqBase);
-constexpr size_t kTablePage = 4096;  // the MSN table's alignment behind the send ring
-
-constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 void check(const char* what, const BnxtRings::Queue& queue, size_t bytes) {
   if (!std::has_single_bit(queue.entries) || queue.entries < 2 || queue.entries > 1u << 16)
@@ -84,9 +81,9 @@ Error of_response(uint8_t status) {
 
 BnxtRings::BnxtRings(std::shared_ptr<Domain> domain, uint32_t qpn, const Queue& send, const Queue& receive,
                      const Queue& send_cq, const Queue& receive_cq, host::Doorbell doorbell,
-                     std::shared_ptr<EventRing> events)
+                     std::shared_ptr<Events> events)
     : doorbell_(doorbell) {
-  const size_t table = round_up(send.entries * hw::kStaticWqe, kTablePage);
+  const size_t table = send.entries * hw::kStaticWqe;
   check("a send ring", send, table + send.entries * sizeof(hw::MsnSearch));
   check("a receive ring", receive, receive.entries * hw::kStaticWqe);
   check("a send completion ring", send_cq, send_cq.entries * kCqe);
@@ -273,7 +270,7 @@ Found BnxtRings::absorb(Side side, Next& next) {
     hw::CqReq req;
     std::memcpy(&req, cqe, sizeof(req));
     found.index = req.sq_cons_idx;
-    found.status = req.status;
+    found.status = found.vendor = req.status;
     found.what = Found::What::Done;
     if (req.status != hw::req_status::kOk) [[unlikely]] {
       found.error = of_request(req.status);
@@ -283,7 +280,7 @@ Found BnxtRings::absorb(Side side, Next& next) {
     hw::CqResRc res;
     std::memcpy(&res, cqe, sizeof(res));
     found.index = res.srq_or_rq_wr_id & hw::kWrIdMask;
-    found.status = res.status;
+    found.status = found.vendor = res.status;
     found.bytes = res.length;
     found.immediate = res.imm_data_or_inv_r_key;
     found.has_immediate = (res.flags & hw::res_flags::kImmediate) != 0;

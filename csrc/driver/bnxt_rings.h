@@ -16,10 +16,10 @@ class BnxtRings final : public Rings {
     uint32_t id = 0;       // of a completion queue
   };
 
-  // The MSN table follows the send ring from the next page boundary. `doorbell` is the function's doorbell register.
+  // The MSN table follows the send ring's last entry. `doorbell` is the function's doorbell register.
   // Throws std::invalid_argument for memory that is too small or entries that are no power of two.
   BnxtRings(std::shared_ptr<Domain> domain, uint32_t qpn, const Queue& send, const Queue& receive, const Queue& send_cq,
-            const Queue& receive_cq, host::Doorbell doorbell, std::shared_ptr<EventRing> events = nullptr);
+            const Queue& receive_cq, host::Doorbell doorbell, std::shared_ptr<Events> events = nullptr);
 
   void send(uint64_t number, uint64_t va, uint32_t lkey, uint32_t bytes) override;
   void rdma(uint64_t number, const Rdma& rdma) override;

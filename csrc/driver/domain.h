@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -74,15 +75,29 @@ class Domain {
     for (Member* member : members_) member->machine_failed(why);
   }
 
+  // What else shows that the NIC failed, and how: "" while it works. Any thread may ask, until the domain is closed; it
+  // costs a load of a register, so it is asked now and then.
+  void watch(std::function<std::string()> ails) { ails_ = std::move(ails); }
+
   // Whether the machine works.
   bool check() {
-    if (!failed_.load(std::memory_order_relaxed) && function_->failed())
-      fail("the function " + function_->name() + " left the bus: its reads are all ones");
+    if (!failed_.load(std::memory_order_relaxed)) {
+      if (function_->failed())
+        fail("the function " + function_->name() + " " + function_->failure());
+      else if (due())
+        if (const std::string why = ails_(); !why.empty()) fail(why);
+    }
     return failure_.empty();
   }
 
   // For a waiting thread: whether check() has something to do.
-  bool attention() const { return !failed_.load(std::memory_order_relaxed) && function_->failed(); }
+  bool attention() {
+    if (failed_.load(std::memory_order_relaxed)) return false;
+    if (function_->failed()) return true;
+    if (!due() || ails_().empty()) return false;
+    asked_.store(0, std::memory_order_relaxed);  // it is due again at once
+    return true;
+  }
 
   // The NIC is closed: every member retires. Then drain(), where other threads may run. (In the child of a fork there
   // are none, and those that looked when it forked never leave.)
@@ -96,7 +111,16 @@ class Domain {
   }
 
  private:
+  // A soft function is checked at every poll that found nothing, a real one seldom enough.
+  bool due() {
+    if (!ails_) return false;
+    const uint32_t every = idle_.run != nullptr ? 4096 : 1;
+    return asked_.fetch_add(1, std::memory_order_relaxed) % every == 0;
+  }
+
   std::shared_ptr<host::Function> function_;
+  std::function<std::string()> ails_;
+  std::atomic<uint32_t> asked_{0};
   host::Idle idle_;
   std::unordered_set<Member*> members_;
   std::string failure_;

@@ -1,9 +1,12 @@
 #include "driver/qp.h"
 
-#include <cstdio>
 #include <stdexcept>
 
+#include "host/text.h"
+
 namespace userdma::driver {
+
+using host::hex;
 
 namespace {
 
@@ -13,13 +16,21 @@ constexpr uint32_t kLookAround = 64;
 // Looks around between two of a real function's, whose check of the machine is a read of its configuration space.
 constexpr uint32_t kMachine = 64;
 
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
+std::string vendor(uint8_t status) { return " (vendor status " + hex(status) + ")"; }
 
 }  // namespace
+
+void Qp::check_sizes(const Rings& rings, uint32_t send, uint32_t receive) {
+  const uint32_t wanted[2] = {send, receive};
+  for (Side side : {Side::Send, Side::Receive}) {
+    int i = static_cast<int>(side);
+    uint32_t entries = rings.entries[i];
+    if (wanted[i] == 0 || wanted[i] >= entries)
+      throw std::invalid_argument(std::string("a ") + name(side) + " ring of " + std::to_string(entries) +
+                                  " slots takes 1 to " + std::to_string(entries - 1) + " entries, not " +
+                                  std::to_string(wanted[i]));
+  }
+}
 
 Qp::Qp(std::unique_ptr<Rings> rings, uint32_t send, uint32_t receive, bool immediate)
     : rings_(std::move(rings)),
@@ -27,19 +38,11 @@ Qp::Qp(std::unique_ptr<Rings> rings, uint32_t send, uint32_t receive, bool immed
       longest_(rings_->longest),
       immediate_(immediate),
       reload_(rings_->domain->idle().run != nullptr ? 1 : kLookAround) {
-  const uint32_t wanted[2] = {send, receive};
-  for (Side side : {Side::Send, Side::Receive}) {
-    int i = static_cast<int>(side);
-    uint32_t entries = rings_->entries[i];
-    if (wanted[i] == 0 || wanted[i] >= entries)
-      throw std::invalid_argument(std::string("a ") + name(side) + " ring of " + std::to_string(entries) +
-                                  " slots takes 1 to " + std::to_string(entries - 1) + " entries, not " +
-                                  std::to_string(wanted[i]));
-  }
+  check_sizes(*rings_, send, receive);
   for (Side side : {Side::Send, Side::Receive}) {
     int i = static_cast<int>(side);
     Ring& ring = ring_[i];
-    ring.capacity = wanted[i];
+    ring.capacity = side == Side::Send ? send : receive;
     ring.mask = rings_->entries[i] - 1;
     ring.bytes = std::make_unique<uint32_t[]>(rings_->entries[i]);
     ring.countdown = reload_;
@@ -48,7 +51,7 @@ Qp::Qp(std::unique_ptr<Rings> rings, uint32_t send, uint32_t receive, bool immed
   }
   rings_->domain->add(this);
   rings_->listen(this);
-  if (!domain_->failure().empty()) fail(domain_->failure(), Cause::Strong);
+  if (!domain_->failure().empty()) fail(domain_->failure(), Cause::Own);
 }
 
 Qp::~Qp() {
@@ -58,10 +61,14 @@ Qp::~Qp() {
 
 // ---- Posts ----
 
+namespace {
+constexpr const char* kElsewhere = " is another NIC's: a queue pair takes regions of its own NIC";
+}
+
 std::string Qp::refusal(Side side, const Region& region, uint64_t at, uint64_t n, const char* whose) const {
   if (dead_) return "queue pair " + hex(rings_->qpn) + " is " + why_dead_;
-  if (!connected_) return "queue pair " + hex(rings_->qpn) + " is not connected";
-  if (region.domain.get() != domain_) return std::string(whose) + " is not one of the queue pair's NIC";
+  if (!connected_) return "queue pair " + hex(rings_->qpn) + " is not connected: connect() it first";
+  if (region.domain.get() != domain_) return std::string(whose) + kElsewhere;
   if (region.retired) return std::string(whose) + " is " + region.why;
   if (!region.holds(at, n))
     return std::to_string(n) + " bytes at " + std::to_string(at) + " do not lie in " + whose + " of " +
@@ -76,7 +83,7 @@ std::string Qp::refusal(Side side, const Region& region, uint64_t at, uint64_t n
 }
 
 std::string Qp::refusal_far(const Region& region, uint64_t at, uint64_t n) const {
-  if (region.domain.get() != domain_) return "the source region is not one of the queue pair's NIC";
+  if (region.domain.get() != domain_) return std::string("the source region") + kElsewhere;
   if (region.retired) return "the source region is " + region.why;
   if (!region.holds(at, n))
     return std::to_string(n) + " bytes at " + std::to_string(at) + " do not lie in the source region of " +
@@ -156,23 +163,23 @@ void Qp::apply(Side side, const Found& found) {
       ring.failed_at = done;
       ring.error = found.error;
       ring.status = found.status;
+      ring.vendor = found.vendor;
       ring.ended = true;
-      char status[40];
-      std::snprintf(status, sizeof(status), " (vendor status 0x%x)", found.status);
-      return fail(std::string(name(side)) + " entry " + std::to_string(done) + ": " + describe(found.error) + status,
-                  Cause::Strong);
+      return fail(std::string(name(side)) + " entry " + std::to_string(done) + ": " + describe(found.error, side) +
+                      vendor(found.vendor),
+                  Cause::Own);
     }
 
     case Found::What::Flushed:
       if (side == Side::Send && more != 0 && more <= posted - done) ring.done.store(done + more - 1);
       ring.ended = true;
-      return fail("the NIC flushed its entries", Cause::Weak);
+      return fail("the NIC flushed its entries", Cause::Flush);
 
     case Found::What::Terminated:
       // Of a ring without entries the NIC may give any index: only progress counts.
       if (found.has_index && more <= posted - done) ring.done.store(done + more);
       ring.ended = true;
-      return fail("the NIC ended it with a terminal completion", Cause::Weak);
+      return fail("the NIC ended it with a terminal completion", Cause::Flush);
 
     case Found::What::Unknown:
       return unknown(side, found.unknown);
@@ -182,12 +189,12 @@ void Qp::apply(Side side, const Found& found) {
 void Qp::unknown(Side side, const std::string& what) {
   ring_[static_cast<int>(side)].ended = true;
   fail(std::string("its ") + name(side) + " completions hold one of a kind that the ring does not take: " + what,
-       Cause::Strong);
+       Cause::Own);
 }
 
 void Qp::fail(const std::string& why, Cause cause) {
   if (cause_ != Cause::None) {
-    if (cause_ == Cause::Weak && cause == Cause::Strong) cause_ = cause, failure_ = why;
+    if (cause_ < cause) cause_ = cause, failure_ = why;
     return;
   }
   cause_ = cause;
@@ -202,6 +209,12 @@ void Qp::fail(const std::string& why, Cause cause) {
     ring.next.close();
   }
   failed_ = true;
+  look_for_reason(&Events::service_flush);
+}
+
+// A flush says only that there was a failure: the NIC's event, which says why, may be there by now.
+void Qp::look_for_reason(void (Events::*how)()) {
+  if (cause_ == Cause::Flush && !dead_ && rings_->events) (rings_->events.get()->*how)();
 }
 
 Polled Qp::poll_any(Side side, Completion& out) {
@@ -226,12 +239,14 @@ Polled Qp::take(Ring& ring, Completion& out) {
 }
 
 Polled Qp::take_failed(Ring& ring, Completion& out) {
+  look_for_reason(&Events::service);
   uint64_t taken = ring.taken.own();
   if (taken == ring.posted.own()) return Polled::None;
   out = Completion{.entry = taken, .error = Error::Flushed};
   if (taken == ring.failed_at) {
     out.error = ring.error;
-    out.vendor = ring.status;
+    out.status = ring.status;
+    out.vendor = ring.vendor;
   }
   ring.taken.store(taken + 1);
   ring.done.store(taken + 1);
@@ -244,7 +259,7 @@ bool Qp::look_around(Side side) {
   ring.countdown = reload_;
   const host::Idle idle = domain_->idle();
   if (idle.run != nullptr) {
-    idle.run(idle.self);
+    left_ = idle.run(idle.self, brief_);
     if (dead_) return false;
     if (ring.next.written()) return true;
   }
@@ -278,7 +293,7 @@ std::string Qp::message(Side side, const Completion& completion) const {
   const Ring& ring = ring_[static_cast<int>(side)];
   if (completion.error == Error::Flushed && completion.entry != ring.failed_at)
     return text + "flushed, as the queue pair had failed: " + failure_;
-  return text + describe(completion.error) + " (vendor status " + hex(completion.vendor) + ")";
+  return text + describe(completion.error, side) + vendor(completion.vendor);
 }
 
 // ---- Control ----

@@ -14,7 +14,7 @@
 
 #include "driver/completion.h"
 #include "driver/domain.h"
-#include "driver/event_ring.h"
+#include "driver/events.h"
 #include "driver/region.h"
 
 namespace userdma::driver {
@@ -33,7 +33,8 @@ struct Found {
   };
   What what = What::Nothing;
   Error error = Error::None;
-  uint8_t status = 0;
+  uint8_t status = 0;  // the NIC's own
+  uint8_t vendor = 0;  // what it says beside that; the same where it says nothing
   bool has_index = false;
   bool has_immediate = false;
   bool ring = false;  // the NIC should hear how far the ring was read: call `ring`
@@ -100,6 +101,7 @@ struct alignas(64) Ring {
   uint64_t failed_at = kNever;             // the entry that failed of its own
   Error error = Error::None;
   uint8_t status = 0;
+  uint8_t vendor = 0;
   bool ended = false;  // nothing more of its completion ring counts
 
   uint64_t outstanding() const { return posted.own() - taken.own(); }
@@ -147,13 +149,15 @@ class Rings {
   uint32_t entries[2] = {0, 0};          // of each side's ring; powers of two; one slot is never used
   uint64_t longest = uint64_t{1} << 31;  // bytes of a message
   std::shared_ptr<Domain> domain;
-  std::shared_ptr<EventRing> events;  // null: the family has none, or the test
+  std::shared_ptr<Events> events;  // null: the family has none, or the test
 };
 
 class Qp final : public Member, public EventListener {
  public:
   // `send`, `receive`: the entries that may be posted and not taken, below each ring's own.
+  // Throws std::invalid_argument as check_sizes does, which a caller may ask before it gives its rings away.
   Qp(std::unique_ptr<Rings> rings, uint32_t send, uint32_t receive, bool immediate);
+  static void check_sizes(const Rings& rings, uint32_t send, uint32_t receive);
   ~Qp();
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
@@ -222,10 +226,14 @@ class Qp final : public Member, public EventListener {
   // What a poll does now and then, for a waiter that found ready() true: events, the other ring, the machine.
   bool look_around(Side side);
 
+  // Polls run the device briefly, as their caller holds what others want; `left`: the last one left more to do.
+  void set_brief() { brief_ = true; }
+  bool left() const { return left_; }
+
   // ---- Control ----
 
   void connect(uint32_t psn, uint32_t mtu, bool local);
-  void fail(const std::string& why) { fail(why, Cause::Strong); }
+  void fail(const std::string& why) { fail(why, Cause::Own); }
 
   bool connected() const { return connected_; }
   bool local_peer() const { return local_; }
@@ -237,14 +245,15 @@ class Qp final : public Member, public EventListener {
   uint64_t longest() const { return rings_->longest; }
 
   // Member and EventListener
-  void machine_failed(const std::string& why) override { fail(why, Cause::Strong); }
-  void event(const std::string& what) override { fail(what, Cause::Weak); }
+  void machine_failed(const std::string& why) override { fail(why, Cause::Own); }
+  void event(const std::string& what) override { fail(what, Cause::Event); }
   void retire(const std::string& why) override;
   void drain() override { gate_.drain(); }
 
  private:
-  // A weak cause is one that another explains better: the failed entry's own error.
-  enum class Cause : uint8_t { None, Weak, Strong };
+  // What made the pair fail, in the order in which one explains it better than another: that the NIC flushed or ended
+  // a ring; its event with a reason; a failed entry's own error, or what this side found itself.
+  enum class Cause : uint8_t { None, Flush, Event, Own };
 
   bool takes(const Ring& ring, const Region& region, uint64_t at, uint64_t n) const {
     return open_ && region.domain.get() == domain_ && !region.retired && n <= longest_ && region.holds(at, n) &&
@@ -266,6 +275,7 @@ class Qp final : public Member, public EventListener {
   void absorb_all(Side side);
   void apply(Side side, const Found& found);
   void fail(const std::string& why, Cause cause);
+  void look_for_reason(void (Events::*how)());
   void unknown(Side side, const std::string& what);
 
   Ring ring_[2];
@@ -276,6 +286,8 @@ class Qp final : public Member, public EventListener {
   bool connected_ = false;
   bool local_ = false;
   bool dead_ = false;
+  bool brief_ = false;
+  bool left_ = false;
   bool immediate_;
   Cause cause_ = Cause::None;
   bool failed_ = false;

@@ -4,6 +4,8 @@
 // this interface knows which one it has.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +51,12 @@ enum class Addressing {
 
 // What a poll that found nothing runs: null but on soft functions.
 struct Idle {
-  void (*run)(void* self) = nullptr;
+  // `brief`: the caller holds what others want, and only what takes few microseconds is done. True: there is more.
+  bool (*run)(void* self, bool brief) = nullptr;
+  // A waiter that stops polling for a while, at most `nanoseconds`: it returns early if the device did anything since
+  // the ticket was taken.
+  uint32_t (*ticket)(void* self) = nullptr;
+  void (*rest)(void* self, uint32_t ticket, uint64_t nanoseconds) = nullptr;
   void* self = nullptr;
 };
 
@@ -77,8 +84,9 @@ class Function {
   virtual Memory pin(void* address, size_t bytes) = 0;  // throws MemoryError
   virtual void unpin(const Memory&) = 0;
 
-  virtual bool failed() const = 0;  // the function left the bus: its reads are all ones
-  virtual void release() = 0;       // reset, bus mastering off, everything unmapped and freed; idempotent
+  virtual bool failed() const = 0;  // the function left the bus: its reads are all ones; or it has to be given back
+  virtual std::string failure() const { return "left the bus: its reads are all ones"; }  // what a failed one did
+  virtual void release() = 0;  // reset, bus mastering off, everything unmapped and freed; idempotent
 
   virtual Idle idle() { return {}; }
 
@@ -86,6 +94,9 @@ class Function {
   // not run while there is one; `released` is set before release runs.
   std::atomic<int> views{0};
   std::atomic<bool> released{false};
+
+  // Whose it is: a child that is forked has a copy of what leads to it, and must not touch it.
+  const pid_t process = ::getpid();
 };
 
 }  // namespace userdma::host

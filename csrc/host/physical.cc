@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -17,8 +18,12 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "host/bar_maps.h"
+#include "host/fork.h"
+#include "host/system.h"
 #include "hw/pci.h"
 
 namespace userdma::host {
@@ -27,35 +32,72 @@ namespace pci = userdma::hw::pci;
 
 namespace {
 
-size_t system_page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
-
 std::string mib(uint64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 // Documentation/admin-guide/mm/pagemap.rst: 8 bytes for each page; the frame in bits 0 to 54, present in bit 63.
 uint64_t from_pagemap(const void* at) {
-  static const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  // Opened each time: after a fork, one that was open already is still of the parent's memory.
+  const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   uint64_t entry = 0;
   auto address = reinterpret_cast<uintptr_t>(at);
   const size_t page = system_page();
-  if (fd < 0 || pread(fd, &entry, sizeof(entry), static_cast<off_t>(address / page * sizeof(entry))) != sizeof(entry))
-    return 0;
+  const bool read =
+      fd >= 0 && pread(fd, &entry, sizeof(entry), static_cast<off_t>(address / page * sizeof(entry))) == sizeof(entry);
+  if (fd >= 0) close(fd);
+  if (!read) return 0;
   constexpr uint64_t frames = (uint64_t{1} << 55) - 1;
   if (entry >> 63 == 0 || (entry & frames) == 0) return 0;
   return (entry & frames) * page + address % page;
 }
 
+// The size of huge pages that /proc/sys/vm/nr_hugepages reserves, in bytes; 0 if it is not told.
+size_t default_huge_page() {
+  std::ifstream info("/proc/meminfo");
+  std::string name;
+  for (size_t kib; info >> name; info.ignore(256, '\n'))
+    if (name == "Hugepagesize:") return info >> kib ? kib * 1024 : 0;
+  return 0;
+}
+
+// Where huge pages can be made, rather of the default size than of another one.
 std::string huge_page_folder() {
+  const size_t wanted = default_huge_page();
   std::ifstream mounts("/proc/mounts");
-  std::string line;
+  std::string line, first;
   while (std::getline(mounts, line)) {
     std::istringstream words(line);
     std::string device, folder, type;
-    if (words >> device >> folder >> type && type == "hugetlbfs") return folder;
+    if (!(words >> device >> folder >> type) || type != "hugetlbfs") continue;
+    struct statfs info{};
+    if (statfs(folder.c_str(), &info) == 0 && static_cast<size_t>(info.f_bsize) == wanted) return folder;
+    if (first.empty()) first = folder;
   }
+  if (!first.empty()) return first;
   throw MemoryError("no hugetlbfs is mounted: `mount -t hugetlbfs none /dev/hugepages`");
 }
 
-// A file of huge pages: memory whose physical addresses do not change, given out in pages and runs of pages.
+// A reference of the kernel's to each of the pages, so that it moves none of them: neither for memory whose errors are
+// corrected (soft offline), nor for `migratepages`, a cpuset, or memory that goes offline. A pipe holds them, of which
+// this is one end. -1, with the error in errno, if the system gives none.
+int hold_in_place(uint8_t* data, size_t size, size_t page) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  constexpr size_t slot = 4096;  // pipe(7): its capacity is in pages, and each reference takes one
+  bool held = size / page <= 16 || fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(size / page * slot)) >= 0;
+  for (size_t at = 0; held && at < size; at += page) {
+    iovec first{data + at, 1};
+    held = vmsplice(ends[1], &first, 1, SPLICE_F_NONBLOCK) == 1;
+  }
+  const int error = errno;
+  close(ends[1]);
+  if (held) return ends[0];
+  close(ends[0]);
+  errno = error;
+  return -1;
+}
+
+// A file of huge pages: memory whose physical addresses do not change while its owner lives, given out in pages and
+// runs of pages.
 class HugePages {
  public:
   HugePages(const std::string& name, const PhysicalOptions& options)
@@ -68,10 +110,12 @@ class HugePages {
     if (fd_ < 0) throw MemoryError(with_errno("cannot make " + path_, errno));
     struct statfs info{};
     page_ = options.huge_page;
+    default_page_ = page_ != 0 ? page_ : default_huge_page();
     if (page_ == 0 && fstatfs(fd_, &info) == 0) page_ = static_cast<size_t>(info.f_bsize);
   }
   ~HugePages() {
-    for (const Chunk& chunk : chunks_) munmap(chunk.data, chunk.size);
+    for (const Chunk& chunk : chunks_) drop(chunk.data, chunk.size, chunk.holder);
+    if (fd_ < 0) return;
     close(fd_);
     unlink(path_.c_str());
   }
@@ -114,7 +158,11 @@ class HugePages {
     chunk->free[offset] = size;
   }
 
-  // The runs of memory that lies in the file; empty if it does not.
+  // In the child of a fork: the file is the parent's. Its pages stay mapped here too, for who still reads them, and go
+  // back to the system when both have let them go.
+  void leave_to_parent() { close(std::exchange(fd_, -1)); }
+
+  // The runs of memory that `take` gave.
   std::vector<Run> runs(const uint8_t* data, size_t size) {
     Chunk* chunk = find(data, size);
     return chunk == nullptr ? std::vector<Run>{} : runs(*chunk, static_cast<size_t>(data - chunk->data), size);
@@ -126,12 +174,13 @@ class HugePages {
     size_t size;
     std::vector<uint64_t> frames;   // the physical address of each huge page
     std::map<size_t, size_t> free;  // offset, bytes
+    int holder;                     // of hold_in_place
   };
 
   Chunk& grow(size_t size) {
     auto refuse = [&](const std::string& why) {
       throw MemoryError(why + ": the machine has no " + mib(size) + " of huge pages left for " + path_ +
-                        "; `echo N > /proc/sys/vm/nr_hugepages` reserves N of " + mib(page_) +
+                        "; `echo N > " + reserve() + "` reserves N of " + mib(page_) +
                         " (HugePages_Free in /proc/meminfo says how many are left)");
     };
     if (ftruncate(fd_, static_cast<off_t>(length_ + size)) != 0) refuse(with_errno("cannot grow the file", errno));
@@ -142,12 +191,25 @@ class HugePages {
       (void)!ftruncate(fd_, static_cast<off_t>(length_));
       refuse(with_errno("cannot map huge pages", error));
     }
-    Chunk chunk{static_cast<uint8_t*>(data), size, {}, {}};
+    Chunk chunk{static_cast<uint8_t*>(data), size, {}, {}, -1};
+    const auto drop_all = [&] {
+      drop(data, size, chunk.holder);
+      (void)!ftruncate(fd_, static_cast<off_t>(length_));
+    };
+    if (!present(data, size)) {  // a control group or a memory policy may refuse what mmap has promised
+      drop_all();
+      refuse("the system gives no huge pages, by the limit of a control group (hugetlb) or a memory policy");
+    }
+    chunk.holder = hold_in_place(chunk.data, size, page_);
+    if (chunk.holder < 0) {
+      const std::string why = with_errno("the system does not hold huge pages in place by a pipe (vmsplice)", errno);
+      drop_all();
+      throw MemoryError(why);
+    }
     for (size_t offset = 0; offset < size; offset += page_) {
       uint64_t address = physical_(chunk.data + offset);
       if (address == 0) {
-        munmap(data, size);
-        (void)!ftruncate(fd_, static_cast<off_t>(length_));
+        drop_all();
         throw MemoryError(
             "the system does not tell physical addresses (/proc/self/pagemap): root is needed, with "
             "CAP_SYS_ADMIN");
@@ -157,6 +219,23 @@ class HugePages {
     length_ += size;
     chunks_.push_back(std::move(chunk));
     return chunks_.back();
+  }
+
+  static void drop(void* data, size_t size, int holder) {
+    munmap(data, size);
+    if (holder >= 0) close(holder);
+  }
+
+  // Where pages of this size are reserved.
+  std::string reserve() const {
+    if (page_ == default_page_) return "/proc/sys/vm/nr_hugepages";
+    return "/sys/kernel/mm/hugepages/hugepages-" + std::to_string(page_ / 1024) + "kB/nr_hugepages";
+  }
+
+  static bool present(void* data, size_t size) {
+    std::vector<unsigned char> pages(size / system_page());
+    return mincore(data, size, pages.data()) != 0 ||
+           std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
   }
 
   Chunk* find(const uint8_t* data, size_t size) {
@@ -192,6 +271,7 @@ class HugePages {
   std::function<uint64_t(const void*)> physical_;
   int fd_ = -1;
   size_t page_ = 0;
+  size_t default_page_ = 0;  // the system's, unless an option says otherwise
   size_t length_ = 0;
   std::vector<Chunk> chunks_;
 };
@@ -202,25 +282,36 @@ std::vector<std::unique_ptr<HugePages>>& kept() {
   return *all;
 }
 
+// What to change where a function's configuration space cannot be opened for writing.
+std::string needed(int error) {
+  if (error == EACCES || error == EPERM) return ": taking a function by its physical addresses needs root";
+  if (error == EROFS) return ": /sys is mounted read-only, as containers have it (`mount -o remount,rw /sys`)";
+  return "";
+}
+
 class PhysicalFunction final : public Function {
  public:
   PhysicalFunction(const PciDevice& device, const PhysicalOptions& options)
       : name_(device.bus()), path_(device.path()), bars_(device.bars()) {
     fd_ = open((path_ + "/config").c_str(), O_RDWR | O_CLOEXEC);
-    if (fd_ < 0)
-      throw MachineError(with_errno("cannot open " + path_ + "/config", errno) +
-                         (errno == EACCES ? ": taking a function by its physical addresses needs root" : ""));
+    if (fd_ < 0) throw MachineError(with_errno("cannot open " + path_ + "/config", errno) + needed(errno));
+    bool enabled = false;
     try {
       // Gone with the process, however it ends.
       if (flock(fd_, LOCK_EX | LOCK_NB) != 0)
         throw MachineError(name_ + " is driven by another process (`fuser -v " + path_ + "/config`)");
       // Whatever an owner before left running ends here, before its memory can go.
       set_master(false);
-      write_file("enable", "1");
+      if (errno == EPERM)
+        throw MachineError(name_ +
+                           " cannot be taken by its physical addresses: the kernel is locked down (Secure Boot, or "
+                           "lockdown= on its command line); VFIO behind an IOMMU works there");
+      enabled = write_file("enable", "1");
       reset();
       set_config(pci::kCommand, 2, config(pci::kCommand, 2) | pci::command::kMemory);
       pages_ = std::make_unique<HugePages>(name_, options);
     } catch (...) {
+      if (enabled) write_file("enable", "0");  // the kernel counts
       close(fd_.exchange(-1));
       throw;
     }
@@ -249,7 +340,7 @@ class PhysicalFunction final : public Function {
     if (bar_size(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
     if (!bars_[index].memory) throw MachineError("BAR " + std::to_string(index) + " of " + name_ + " is I/O ports");
     std::lock_guard lock(mutex_);
-    if (auto found = maps_.find(index); found != maps_.end()) return {index, found->second, bar_size(index)};
+    if (auto found = maps_.find(index)) return *found;
     const std::string file = path_ + "/resource" + std::to_string(index);
     int fd = open(file.c_str(), O_RDWR | O_SYNC | O_CLOEXEC);
     if (fd < 0) throw MachineError(with_errno("cannot open " + file, errno));
@@ -262,8 +353,7 @@ class PhysicalFunction final : public Function {
       if (error == EINVAL || error == EBUSY) why += ": another driver uses it (iomem=relaxed on the command line)";
       throw MachineError(why);
     }
-    maps_[index] = static_cast<uint8_t*>(base);
-    return {index, static_cast<uint8_t*>(base), bar_size(index)};
+    return maps_.add(index, base, bar_size(index));
   }
 
   int interrupt(unsigned) override {
@@ -286,24 +376,35 @@ class PhysicalFunction final : public Function {
   }
 
   Memory alloc_dma(size_t bytes) override {
+    if (bytes == 0 || bytes > SIZE_MAX / 2) throw MemoryError("DMA memory of " + std::to_string(bytes) + " bytes");
     std::lock_guard lock(mutex_);
-    return pages_->take(bytes);
+    check_taken();
+    Memory memory = pages_->take(bytes);
+    allocations_[memory.data] = {memory.size, 1};
+    memory.handle = hold(memory.data);
+    return memory;
   }
   void free_dma(const Memory& memory) override {
     std::lock_guard lock(mutex_);
-    if (pages_) pages_->give(memory.data, memory.size);
+    let_go(memory.handle);
   }
+  // The pages stay while the pin holds them, as the device may write them by it, whether they are freed or not.
   Memory pin(void* address, size_t bytes) override {
     std::lock_guard lock(mutex_);
+    check_taken();
     auto* data = static_cast<uint8_t*>(address);
-    std::vector<Run> runs = pages_->runs(data, bytes);
-    if (runs.empty())
+    auto found = allocations_.upper_bound(data);
+    const bool any = found != allocations_.begin() && bytes != 0;
+    if (any) --found;
+    if (!any || static_cast<size_t>(data - found->first) > found->second.size ||
+        bytes > found->second.size - static_cast<size_t>(data - found->first))
       throw MemoryError(name_ +
                         " is not behind an IOMMU and takes only memory of its alloc_dma: other pages of the "
                         "process go back to the system when it dies, while the NIC may still write them");
-    return {data, bytes, std::move(runs), 0};
+    ++found->second.holders;
+    return {data, bytes, pages_->runs(data, bytes), hold(found->first)};
   }
-  void unpin(const Memory&) override {}
+  void unpin(const Memory& memory) override { free_dma(memory); }
 
   bool failed() const override { return config(pci::kVendorId, 2) == pci::kAllOnes; }
 
@@ -316,8 +417,7 @@ class PhysicalFunction final : public Function {
     } catch (const MachineError&) {
       quiet = failed();  // what left the bus writes nothing
     }
-    for (const auto& [index, base] : maps_) munmap(base, bar_size(index));
-    maps_.clear();
+    maps_.clear(munmap);
     // Memory that the device may still write must not go back to the system: the file stays, and so does its name.
     if (!quiet) kept().push_back(std::move(pages_));
     pages_.reset();
@@ -326,17 +426,45 @@ class PhysicalFunction final : public Function {
   }
 
  private:
+  // Memory of alloc_dma, held by whoever has it from there and by its pins.
+  struct Allocation {
+    size_t size = 0;
+    unsigned holders = 0;
+  };
+
+  void check_taken() const {
+    if (!pages_) throw MachineError(name_ + " was released");
+  }
+
+  uint64_t hold(uint8_t* allocation) {
+    held_[++last_handle_] = allocation;
+    return last_handle_;
+  }
+
+  void let_go(uint64_t handle) {
+    auto held = held_.find(handle);
+    if (held == held_.end() || !pages_) return;
+    auto found = allocations_.find(held->second);
+    held_.erase(held);
+    if (--found->second.holders != 0) return;
+    pages_->give(found->first, found->second.size);
+    allocations_.erase(found);
+  }
+
+  // Leaves the error of the write in errno, 0 if there was none.
   void set_master(bool on) {
+    errno = 0;
     uint32_t command = config(pci::kCommand, 2);
     if (command == pci::kAllOnes) return;
     set_config(pci::kCommand, 2, on ? command | pci::command::kMaster : command & ~uint32_t{pci::command::kMaster});
   }
 
-  void write_file(const std::string& name, const char* text) {
+  bool write_file(const std::string& name, const char* text) {
     int fd = open((path_ + "/" + name).c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)!write(fd, text, std::strlen(text));
+    if (fd < 0) return false;
+    const bool done = write(fd, text, std::strlen(text)) == static_cast<ssize_t>(std::strlen(text));
     close(fd);
+    return done;
   }
 
   std::string name_;
@@ -344,8 +472,17 @@ class PhysicalFunction final : public Function {
   std::array<PciBar, 6> bars_;
   std::atomic<int> fd_{-1};
   std::mutex mutex_;  // of what follows
-  std::map<int, uint8_t*> maps_;
+  BarMaps maps_;
   std::unique_ptr<HugePages> pages_;
+  std::map<uint8_t*, Allocation> allocations_;
+  std::map<uint64_t, uint8_t*> held_;  // the allocation of each handle that alloc_dma and pin gave
+  uint64_t last_handle_ = 0;
+  // The lock lasts as long as any process has the descriptor that it is of.
+  AtFork leave_to_parent_{[this] {
+    if (int fd = fd_.exchange(-1); fd >= 0) close(fd);
+    maps_.leave_to_parent();
+    if (pages_) pages_->leave_to_parent();
+  }};
 };
 
 }  // namespace
@@ -360,8 +497,7 @@ void check_physical(const std::string& bus, const PhysicalOptions& options) {
   PciDevice device(bus, options.sysfs);
   if (std::string obstacle = device.physical_obstacle(); !obstacle.empty()) throw MachineError(obstacle);
   if (access(device.file("config").c_str(), R_OK | W_OK) != 0)
-    throw MachineError(with_errno("cannot open " + device.file("config"), errno) +
-                       ": taking a function by its physical addresses needs root");
+    throw MachineError(with_errno("cannot open " + device.file("config"), errno) + needed(errno));
 }
 
 }  // namespace userdma::host

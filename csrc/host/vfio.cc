@@ -2,10 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/vfio.h>
-#include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +15,8 @@
 #include <set>
 #include <vector>
 
+#include "host/bar_maps.h"
+#include "host/fork.h"
 #include "host/iova.h"
 #include "hw/pci.h"
 
@@ -25,50 +24,9 @@ namespace userdma::host {
 
 namespace pci = userdma::hw::pci;
 
-// ---- System ----
-
-int System::open(const char* path) { return ::open(path, O_RDWR | O_CLOEXEC); }
-int System::close(int fd) { return ::close(fd); }
-int System::ioctl(int fd, unsigned long request, void* argument) { return ::ioctl(fd, request, argument); }
-void* System::mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
-  return ::mmap(at, size, protection, flags, fd, offset);
-}
-int System::munmap(void* at, size_t size) { return ::munmap(at, size); }
-ssize_t System::pread(int fd, void* to, size_t n, off_t offset) { return ::pread(fd, to, n, offset); }
-ssize_t System::pwrite(int fd, const void* from, size_t n, off_t offset) { return ::pwrite(fd, from, n, offset); }
-int System::eventfd() { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
-uint64_t System::memlock() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
-}
-
-const std::shared_ptr<System>& System::real() {
-  static const std::shared_ptr<System> real = std::make_shared<System>();
-  return real;
-}
-
 namespace {
 
 constexpr uint64_t kHuge = 2 << 20;
-
-size_t system_page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
-
-std::string kib(uint64_t bytes) { return std::to_string((bytes + 1023) / 1024) + " KiB"; }
-
-class Fd {
- public:
-  Fd(std::shared_ptr<System> system, int fd) : system_(std::move(system)), fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) system_->close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  std::shared_ptr<System> system_;
-  int fd_;
-};
 
 // Runs an ioctl whose answer may be longer than its struct: again with what argsz asks for.
 template <class T>
@@ -132,17 +90,22 @@ class Group {
     if (system_->ioctl(group_->get(), VFIO_GROUP_SET_CONTAINER, &fd) != 0)
       throw MachineError(with_errno("VFIO refuses IOMMU group " + std::to_string(number_), errno));
     if (system_->ioctl(container_->get(), VFIO_SET_IOMMU, number(VFIO_TYPE1v2_IOMMU)) != 0) {
-      std::string why = with_errno("VFIO refuses to set up the IOMMU", errno);
-      if (errno == EPERM)
+      const int error = errno;
+      std::string why =
+          with_errno("VFIO refuses IOMMU group " + std::to_string(number_) + " of " + device.bus(), error);
+      if (error == EPERM)
         why +=
-            ": without interrupt remapping the kernel must allow it "
-            "(vfio_iommu_type1.allow_unsafe_interrupts=1 on its command line)";
+            ": the IOMMU does not remap interrupts, so a device could raise any: turn that on in the firmware's setup, "
+            "or accept it (`echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts` as root, or "
+            "vfio_iommu_type1.allow_unsafe_interrupts=1 on the kernel's command line)";
       throw MachineError(why);
     }
     read_iommu();
   }
 
-  ~Group() { system_->ioctl(group_->get(), VFIO_GROUP_UNSET_CONTAINER, nullptr); }
+  ~Group() {
+    if (group_->get() >= 0) system_->ioctl(group_->get(), VFIO_GROUP_UNSET_CONTAINER, nullptr);
+  }
 
   int device_fd(const std::string& bus) {
     int fd = system_->ioctl(group_->get(), VFIO_GROUP_GET_DEVICE_FD, const_cast<char*>(bus.c_str()));
@@ -167,30 +130,16 @@ class Group {
     request.iova = *iova;
     request.size = bytes;
     if (system_->ioctl(container_->get(), VFIO_IOMMU_MAP_DMA, &request) == 0) {
-      mapped_ += bytes;
+      system_->locked += bytes;
       return *iova;
     }
     int error = errno;
     iova_->give(*iova, bytes);
-    std::string why = std::string("the system refuses to pin ") + kib(bytes) + " of " + what;
-    uint64_t limit = system_->memlock();
-    switch (error) {
-      case ENOMEM:
-        if (limit != ~uint64_t{0} && mapped_ + bytes > limit / 2)
-          throw MemoryError(why + ": " + kib(mapped_ + bytes) + " of locked memory are needed and `ulimit -l` is " +
-                            kib(limit) +
-                            ": raise it (`ulimit -l unlimited`, LimitMEMLOCK= of a systemd unit, or "
-                            "memlock in /etc/security/limits.conf)");
-        throw MemoryError(with_errno(why, error));
-      case ENOSPC:
-        throw MemoryError(why +
-                          ": VFIO's limit of mappings is reached (the module parameter "
-                          "vfio_iommu_type1.dma_entry_limit); use fewer, larger regions");
-      case EFAULT:
-        throw MemoryError(why + ": it is not mapped in the process, or not writable");
-      default:
-        throw MemoryError(with_errno(why, error));
-    }
+    if (error == ENOSPC)
+      throw MemoryError("the system refuses to pin " + kib(bytes) + " of " + what +
+                        ": VFIO's limit of mappings is reached (the module parameter "
+                        "vfio_iommu_type1.dma_entry_limit); use fewer, larger regions");
+    throw refused_pin(*system_, bytes, what, error, system_->locked);
   }
 
   // What cannot be unmapped stays reachable for the device: it keeps its address then, and is never given again.
@@ -202,7 +151,7 @@ class Group {
     request.size = bytes;
     if (system_->ioctl(container_->get(), VFIO_IOMMU_UNMAP_DMA, &request) != 0 || request.size != bytes) return false;
     iova_->give(iova, bytes);
-    mapped_ -= bytes;
+    system_->locked -= bytes;
     return true;
   }
 
@@ -259,15 +208,32 @@ class Group {
   std::unique_ptr<Fd> container_;
   std::unique_ptr<Fd> group_;
   std::unique_ptr<IovaAllocator> iova_;
-  uint64_t mapped_ = 0;
   std::mutex mutex_;
+  // As long as a child has them, the kernel takes the group as in use, and no process gets it again.
+  AtFork leave_to_parent_{[this] {
+    if (group_) group_->close();
+    if (container_) container_->close();
+  }};
 };
 
+// The groups that this process has. A child that is forked begins with none: the parent's are not its own.
+struct Groups {
+  std::mutex mutex;
+  std::map<std::pair<System*, int>, std::weak_ptr<Group>> known;
+};
+
+std::atomic<Groups*>& groups() {
+  static std::atomic<Groups*> instance{[] {
+    at_fork_in_child([] { groups().store(new Groups, std::memory_order_release); });
+    return new Groups;
+  }()};
+  return instance;
+}
+
 std::shared_ptr<Group> group_of(const PciDevice& device, const Roots& roots, const std::shared_ptr<System>& system) {
-  static std::mutex mutex;
-  static std::map<std::pair<System*, int>, std::weak_ptr<Group>> groups;
-  std::lock_guard lock(mutex);
-  auto& known = groups[{system.get(), device.group()}];
+  Groups& all = *groups().load(std::memory_order_acquire);
+  std::lock_guard lock(all.mutex);
+  auto& known = all.known[{system.get(), device.group()}];
   if (auto group = known.lock()) return group;
   auto group = std::make_shared<Group>(device, roots, system);
   known = group;
@@ -291,7 +257,9 @@ class VfioFunction final : public Function {
       config_size_ = region.size;
       // Without memory decoding a load from a BAR would end the process.
       set_config(pci::kCommand, 2, config(pci::kCommand, 2) | pci::command::kMemory);
+      watch_removal();
     } catch (...) {
+      if (removal_ >= 0) system_->close(removal_);
       system_->close(fd_.exchange(-1));
       throw;
     }
@@ -329,20 +297,20 @@ class VfioFunction final : public Function {
   Bar map(int index) override {
     if (bar_size(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
     std::lock_guard lock(mutex_);
-    if (auto found = maps_.find(index); found != maps_.end()) return {index, found->second.base, found->second.size};
-    Map map = map_region(index);
-    maps_[index] = map;
-    return {index, map.base, map.size};
+    if (auto found = maps_.find(index)) return *found;
+    return map_region(index);
   }
 
   int interrupt(unsigned vector) override {
     std::lock_guard lock(mutex_);
-    vfio_irq_info info{};
-    info.argsz = sizeof(info);
-    info.index = VFIO_PCI_MSIX_IRQ_INDEX;
-    if (system_->ioctl(fd_, VFIO_DEVICE_GET_IRQ_INFO, &info) != 0 || vector >= info.count)
-      throw MachineError(name_ + " has no MSI-X vector " + std::to_string(vector) + ": it has " +
-                         std::to_string(info.count));
+    uint32_t count = vectors(VFIO_PCI_MSIX_IRQ_INDEX);
+    // A function that is none of an RDMA NIC's kind may have the older message-signaled interrupts only.
+    const bool older = count == 0 && vectors(VFIO_PCI_MSI_IRQ_INDEX) != 0;
+    if (older) count = vectors(VFIO_PCI_MSI_IRQ_INDEX);
+    if (vector >= count)
+      throw MachineError(name_ + " has no " + (older ? "MSI" : "MSI-X") + " vector " + std::to_string(vector) +
+                         ": it has " + std::to_string(count));
+    interrupt_index_ = older ? VFIO_PCI_MSI_IRQ_INDEX : VFIO_PCI_MSIX_IRQ_INDEX;
     if (vector < interrupts_.size() && interrupts_[vector] >= 0) return interrupts_[vector];
     int fd = system_->eventfd();
     if (fd < 0) throw MachineError(with_errno("no event descriptor for an interrupt of " + name_, errno));
@@ -370,10 +338,8 @@ class VfioFunction final : public Function {
   }
 
   Memory alloc_dma(size_t bytes) override {
-    size_t page = system_page();
-    if (bytes > SIZE_MAX / 2) throw MemoryError("no machine has " + std::to_string(bytes) + " bytes");
-    size_t size = (bytes + page - 1) / page * page;
-    uint8_t* data = map_anonymous(size);
+    size_t size = whole_pages(bytes);
+    uint8_t* data = map_anonymous(*system_, size);
     uint64_t iova;
     try {
       iova = group_->map(data, size, "DMA memory");
@@ -388,10 +354,9 @@ class VfioFunction final : public Function {
   void free_dma(const Memory& memory) override { give_back(memory.handle); }
 
   Memory pin(void* address, size_t bytes) override {
-    size_t page = system_page();
     auto at = reinterpret_cast<uintptr_t>(address);
     if (bytes > SIZE_MAX / 2 || at + bytes < at) throw MemoryError("no process has such memory");
-    size_t size = (bytes + page - 1) / page * page;
+    size_t size = whole_pages(bytes);
     uint64_t iova = group_->map(address, size, "the process's memory");
     std::lock_guard lock(mutex_);
     memory_[iova] = {static_cast<uint8_t*>(address), size, false};
@@ -399,7 +364,13 @@ class VfioFunction final : public Function {
   }
   void unpin(const Memory& memory) override { give_back(memory.handle); }
 
-  bool failed() const override { return config(pci::kVendorId, 2) == pci::kAllOnes; }
+  bool failed() const override {
+    if (int fd = removal_; fd >= 0 && system_->signaled(fd)) wanted_ = true;
+    return wanted_ || config(pci::kVendorId, 2) == pci::kAllOnes;
+  }
+  std::string failure() const override {
+    return wanted_ ? "has to be given back: it is unplugged, or taken from vfio-pci" : Function::failure();
+  }
 
   void release() override {
     if (fd_.load() < 0) return;
@@ -410,18 +381,14 @@ class VfioFunction final : public Function {
     for (int fd : interrupts_)
       if (fd >= 0) system_->close(fd);
     interrupts_.clear();
-    for (const auto& [index, map] : maps_) system_->munmap(map.base, map.size);
-    maps_.clear();
+    if (int fd = removal_.exchange(-1); fd >= 0) system_->close(fd);
+    maps_.clear([this](uint8_t* base, size_t size) { system_->munmap(base, size); });
     while (!memory_.empty()) give_back(memory_.begin()->first);
     system_->close(fd_.exchange(-1));
     group_.reset();
   }
 
  private:
-  struct Map {
-    uint8_t* base;
-    size_t size;
-  };
   struct Mapped {
     uint8_t* data;
     size_t size;
@@ -439,7 +406,7 @@ class VfioFunction final : public Function {
 
   // The whole of a BAR, or the parts that VFIO lets a process map: it keeps the MSI-X table to itself where the
   // kernel or the machine cannot share it. What is not mapped is not reached by any driver here.
-  Map map_region(int index) {
+  Bar map_region(int index) {
     vfio_region_info head{};
     head.index = static_cast<uint32_t>(index);
     std::vector<uint8_t> info = info_with_capabilities(*system_, fd_, VFIO_DEVICE_GET_REGION_INFO, head);
@@ -478,15 +445,31 @@ class VfioFunction final : public Function {
         throw MachineError(why);
       }
     }
-    return {static_cast<uint8_t*>(base), head.size};
+    return maps_.add(index, base, head.size);
   }
 
-  bool set_interrupts(const std::vector<int32_t>& fds) {
+  // The kernel signals when it wants the function back, and waits until it is released (VFIO_PCI_REQ_IRQ_INDEX).
+  void watch_removal() {
+    if (vectors(VFIO_PCI_REQ_IRQ_INDEX) == 0) return;
+    removal_ = system_->eventfd();
+    if (int fd = removal_; fd >= 0) set_interrupts({fd}, VFIO_PCI_REQ_IRQ_INDEX);
+  }
+
+  // How many interrupts of a kind the function has.
+  uint32_t vectors(uint32_t index) {
+    vfio_irq_info info{};
+    info.argsz = sizeof(info);
+    info.index = index;
+    return system_->ioctl(fd_, VFIO_DEVICE_GET_IRQ_INFO, &info) == 0 ? info.count : 0;
+  }
+
+  bool set_interrupts(const std::vector<int32_t>& fds) { return set_interrupts(fds, interrupt_index_); }
+  bool set_interrupts(const std::vector<int32_t>& fds, uint32_t index) {
     std::vector<uint8_t> buffer(sizeof(vfio_irq_set) + fds.size() * sizeof(int32_t));
     vfio_irq_set set{};
     set.argsz = static_cast<uint32_t>(buffer.size());
     set.flags = VFIO_IRQ_SET_ACTION_TRIGGER | (fds.empty() ? VFIO_IRQ_SET_DATA_NONE : VFIO_IRQ_SET_DATA_EVENTFD);
-    set.index = VFIO_PCI_MSIX_IRQ_INDEX;
+    set.index = index;
     set.start = 0;
     set.count = static_cast<uint32_t>(fds.size());
     std::memcpy(buffer.data(), &set, sizeof(set));
@@ -494,24 +477,8 @@ class VfioFunction final : public Function {
     return system_->ioctl(fd_, VFIO_DEVICE_SET_IRQS, buffer.data()) == 0;
   }
 
-  // New memory, zeroed, aligned so that large memory can have huge pages, which take fewer entries of the IOMMU.
-  uint8_t* map_anonymous(size_t size) {
-    size_t extra = size >= kHuge ? kHuge : 0;
-    void* base = system_->mmap(nullptr, size + extra, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) throw MemoryError(with_errno("the machine has no " + kib(size) + " of memory", errno));
-    auto at = reinterpret_cast<uintptr_t>(base);
-    if (extra != 0) {
-      uintptr_t aligned = (at + kHuge - 1) / kHuge * kHuge;
-      if (aligned != at) system_->munmap(base, aligned - at);
-      if (size_t tail = at + extra - aligned; tail != 0) system_->munmap(reinterpret_cast<void*>(aligned + size), tail);
-      at = aligned;
-      madvise(reinterpret_cast<void*>(at), size, MADV_HUGEPAGE);  // only advice
-    }
-    return reinterpret_cast<uint8_t*>(at);
-  }
-
   void give_back(uint64_t iova) {
+    if (process != ::getpid()) return;  // the parent's mapping
     Mapped mapped;
     {
       std::lock_guard lock(mutex_);
@@ -530,12 +497,21 @@ class VfioFunction final : public Function {
   std::shared_ptr<Group> group_;
   std::atomic<int> fd_{-1};
   bool resets_ = false;
+  std::atomic<int> removal_{-1};             // an eventfd
+  mutable std::atomic<bool> wanted_{false};  // it was signaled
   uint64_t config_offset_ = 0;
   uint64_t config_size_ = 0;
   std::mutex mutex_;  // of what follows
-  std::map<int, Map> maps_;
+  BarMaps maps_;
+  uint32_t interrupt_index_ = VFIO_PCI_MSIX_IRQ_INDEX;
   std::vector<int32_t> interrupts_;  // eventfds by vector, -1 where none
   std::map<uint64_t, Mapped> memory_;
+  // Nor does the kernel end what a descriptor or a mapping of a child holds.
+  AtFork leave_to_parent_{[this] {
+    for (std::atomic<int>* fd : {&fd_, &removal_})
+      if (int copy = fd->exchange(-1); copy >= 0) system_->close(copy);
+    maps_.leave_to_parent();
+  }};
 };
 
 }  // namespace

@@ -182,6 +182,9 @@ struct SendHeader {  // sq_send_hdr
 };
 static_assert(sizeof(SendHeader) == 32 && offsetof(SendHeader, length) == 8 && offsetof(SendHeader, timestamp) == 28);
 
+inline constexpr uint32_t kDestinationQpMask = 0xff'ffff;  // SQ_SEND_DST_QP_MASK
+inline constexpr uint32_t kAvidMask = 0xf'ffff;            // SQ_SEND_AVID_MASK
+
 // kWrite, kWriteImmediate, kRead.
 struct RdmaHeader {  // sq_rdma_hdr
   uint8_t wqe_type;
@@ -294,6 +297,9 @@ struct ReceiveHeader {  // rq_wqe_hdr
 static_assert(sizeof(ReceiveHeader) == 32 && offsetof(ReceiveHeader, wr_id) == 8);
 
 inline constexpr uint32_t kWrIdMask = 0xf'ffff;  // RQ_WQE_WR_ID_MASK
+
+// The key of all memory, by its bus addresses, for queue pairs that may use it.
+inline constexpr uint32_t kReservedLkey = 0xffff'ffff;  // BNXT_QPLIB_RSVD_LKEY
 
 // ---- Completion queue ------------------------------------------------------------------------------------------
 

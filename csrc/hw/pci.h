@@ -63,12 +63,24 @@ inline constexpr unsigned kCapabilityId = 0;    // PCI_CAP_LIST_ID
 inline constexpr unsigned kCapabilityNext = 1;  // PCI_CAP_LIST_NEXT
 
 namespace capability {
-inline constexpr uint8_t kPowerManagement = 0x01;  // PCI_CAP_ID_PM
-inline constexpr uint8_t kMsi = 0x05;              // PCI_CAP_ID_MSI
-inline constexpr uint8_t kVendorSpecific = 0x09;   // PCI_CAP_ID_VNDR
-inline constexpr uint8_t kExpress = 0x10;          // PCI_CAP_ID_EXP
-inline constexpr uint8_t kMsix = 0x11;             // PCI_CAP_ID_MSIX
+inline constexpr uint8_t kPowerManagement = 0x01;   // PCI_CAP_ID_PM
+inline constexpr uint8_t kVitalProductData = 0x03;  // PCI_CAP_ID_VPD
+inline constexpr uint8_t kMsi = 0x05;               // PCI_CAP_ID_MSI
+inline constexpr uint8_t kVendorSpecific = 0x09;    // PCI_CAP_ID_VNDR
+inline constexpr uint8_t kExpress = 0x10;           // PCI_CAP_ID_EXP
+inline constexpr uint8_t kMsix = 0x11;              // PCI_CAP_ID_MSIX
 }  // namespace capability
+
+// Vital product data: resources by their tags (PCI base specification 3.0, appendix I).
+namespace vpd {
+inline constexpr unsigned kAddress = 2;             // PCI_VPD_ADDR
+inline constexpr uint16_t kAddressMask = 0x7fff;    // PCI_VPD_ADDR_MASK
+inline constexpr uint16_t kFlag = 0x8000;           // PCI_VPD_ADDR_F
+inline constexpr unsigned kData = 4;                // PCI_VPD_DATA
+inline constexpr uint8_t kIdentifierString = 0x82;  // derived
+inline constexpr uint8_t kReadOnlyData = 0x90;      // derived
+inline constexpr uint8_t kEnd = 0x78;               // derived
+}  // namespace vpd
 
 // Power management; offsets are from the capability's start.
 namespace pm {
@@ -111,6 +123,7 @@ inline constexpr unsigned kDeviceControl2 = 0x28;            // PCI_EXP_DEVCTL2
 inline constexpr unsigned kLinkCapabilities2 = 0x2c;         // PCI_EXP_LNKCAP2
 inline constexpr unsigned kLinkControl2 = 0x30;              // PCI_EXP_LNKCTL2
 inline constexpr unsigned kSize = 0x3c;                      // PCI_EXP_SLTSTA2 + 2
+inline constexpr uint16_t kControl2Atomics = 0x0040;         // PCI_EXP_DEVCTL2_ATOMIC_REQ
 inline constexpr uint16_t kVersionMask = 0x000f;             // PCI_EXP_FLAGS_VERS
 inline constexpr uint16_t kTypeMask = 0x00f0;                // PCI_EXP_FLAGS_TYPE
 inline constexpr uint16_t kTypeEndpoint = 0x0;               // PCI_EXP_TYPE_ENDPOINT
@@ -136,5 +149,9 @@ inline constexpr uint32_t kClassEthernet = 0x020000;  // PCI_CLASS_NETWORK_ETHER
 // Broadcom Thor2 (BCM57608): the device id is the chip's number in bnxt_re's qplib_res.h.
 inline constexpr uint16_t kVendorBroadcom = 0x14e4;  // PCI_VENDOR_ID_BROADCOM
 inline constexpr uint16_t kDeviceThor2 = 0x1760;     // CHIP_NUM_57608
+
+// NVIDIA ConnectX-6 Dx.
+inline constexpr uint16_t kVendorMellanox = 0x15b3;     // PCI_VENDOR_ID_MELLANOX
+inline constexpr uint16_t kDeviceConnectX6Dx = 0x101d;  // derived: mlx5_core's table of devices (core/main.c)
 
 }  // namespace userdma::hw::pci

@@ -22,6 +22,7 @@ inline constexpr size_t icrc_bytes = 4;
 
 // PSNs, queue pair numbers and MSNs are 24 bits.
 inline constexpr uint32_t mask24 = 0xff'ffff;
+inline constexpr uint32_t multicast_qp = 0xff'ffff;  // of datagrams to a group (IBTA 9.2.3)
 // IBTA 9.7.1: a requester never has more PSNs outstanding than half of their space.
 inline constexpr uint32_t psn_half = 0x80'0000;
 
@@ -121,7 +122,17 @@ enum Opcode : uint8_t {
 
 // What an opcode means: the operation, the packet's place in its message, the headers that follow the BTH in the
 // order RETH/AtomicETH/AETH, AtomicAckETH, ImmDt/IETH.
-enum class Kind : uint8_t { Unknown, Send, Write, ReadRequest, Atomic, ReadResponse, Acknowledge, AtomicAcknowledge };
+enum class Kind : uint8_t {
+  Unknown,
+  Send,
+  Write,
+  ReadRequest,
+  Atomic,
+  ReadResponse,
+  Acknowledge,
+  AtomicAcknowledge,
+  Count
+};
 struct Traits {
   Kind kind = Kind::Unknown;
   bool first = false;  // begins a message; an ONLY packet is first and last

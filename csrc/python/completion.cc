@@ -2,6 +2,8 @@
 
 #include <structmember.h>
 
+#include "python/host.h"
+
 namespace py = pybind11;
 
 namespace userdma::python {
@@ -29,18 +31,6 @@ Object* make(uint64_t bytes) {
   self->immediate = -1;
   self->vendor = 0;
   return self;
-}
-
-// ErrorKind's member, or OtherError(status): userdma.types, imported when the first entry fails.
-py::object error_object(Error error, int64_t status) {
-  static const char* const names[] = {
-      nullptr,         "LOCAL_LENGTH",     "LOCAL_QP_OPERATION", "LOCAL_PROTECTION",
-      "FLUSHED",       "BAD_RESPONSE",     "LOCAL_ACCESS",       "REMOTE_INVALID_REQUEST",
-      "REMOTE_ACCESS", "REMOTE_OPERATION", "RETRY_EXCEEDED",     "REMOTE_ABORTED"};
-  static_assert(std::size(names) == static_cast<size_t>(Error::Other));
-  py::module_ types = py::module_::import("userdma.types");
-  if (error == Error::Other) return types.attr("OtherError")(status);
-  return types.attr("ErrorKind").attr(names[static_cast<size_t>(error)]);
 }
 
 // ---- The type's slots ----
@@ -159,7 +149,7 @@ PyObject* raise_for_status(PyObject* object, PyObject*) {
   auto* self = reinterpret_cast<Object*>(object);
   if (self->error == nullptr) Py_RETURN_NONE;
   try {
-    py::object kind = py::module_::import("userdma.errors").attr("WorkError");
+    py::object kind = python_object("userdma.errors", "WorkError");
     py::object message = py::reinterpret_steal<py::object>(get_message(object, nullptr));
     if (!message) return nullptr;
     PyErr_SetObject(kind.ptr(), kind(message, py::handle(object)).ptr());
@@ -176,6 +166,11 @@ PyObject* reduce(PyObject* object, PyObject*) {
 
 }  // namespace
 
+py::object error_object(driver::Error error, int64_t status) {
+  if (error == driver::Error::Other) return python_object("userdma.types", "OtherError")(status);
+  return python_object("userdma.types", "ErrorKind").attr(driver::kErrorTexts[static_cast<size_t>(error)].name);
+}
+
 PyObject* new_completion(const driver::Completion& completion) {
   Object* self = make(completion.bytes);
   if (self != nullptr && completion.has_immediate) self->immediate = completion.immediate;
@@ -187,7 +182,7 @@ PyObject* new_failed_completion(const driver::Completion& completion, const std:
   if (self == nullptr) return nullptr;
   self->vendor = completion.vendor;
   try {
-    self->error = error_object(completion.error, completion.vendor).release().ptr();
+    self->error = error_object(completion.error, completion.status).release().ptr();
   } catch (py::error_already_set& error) {
     error.restore();
   }
@@ -226,6 +221,11 @@ void bind_completion(py::module_& m) {
   type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (type == nullptr) throw py::error_already_set();
   m.attr("Completion") = py::handle(reinterpret_cast<PyObject*>(type));
+
+  py::dict sentences;
+  for (const driver::ErrorText& text : driver::kErrorTexts)
+    if (*text.name != 0) sentences[text.name] = text.sentence;
+  m.attr("ERRORS") = sentences;
 }
 
 }  // namespace userdma::python

@@ -11,6 +11,9 @@ namespace userdma::python {
 
 void bind_completion(pybind11::module_& m);
 
+// What programs see of an error: ErrorKind's member, or OtherError(status).
+pybind11::object error_object(driver::Error error, int64_t status);
+
 // A new reference, or null with an exception set. A completion that failed needs its message.
 PyObject* new_completion(const driver::Completion& completion);
 PyObject* new_failed_completion(const driver::Completion& completion, const std::string& message);

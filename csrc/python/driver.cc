@@ -1,4 +1,4 @@
-// Binds csrc/driver: Domain, Region, EventRing, BnxtRings, Qp.
+// Binds csrc/driver: Domain, Region, Qp; what a family has of its own: rings.cc.
 #include <pybind11/pybind11.h>
 #include <time.h>
 
@@ -10,26 +10,27 @@
 #include <thread>
 #include <unordered_map>
 
-#include "driver/bnxt_rings.h"
 #include "driver/qp.h"
+#include "host/relax.h"
+#include "host/text.h"
 #include "python/completion.h"
 #include "python/fast.h"
 #include "python/gil.h"
 #include "python/host.h"
+#include "python/rings.h"
 
 namespace userdma::python {
 
 namespace {
 
-using driver::BnxtRings;
 using driver::Completion;
 using driver::Domain;
-using driver::EventRing;
 using driver::Polled;
 using driver::Qp;
 using driver::Rdma;
 using driver::Region;
 using driver::Side;
+using host::relax;
 
 PyObject* set_value_error(const std::string& text) {
   PyErr_SetString(PyExc_ValueError, text.c_str());
@@ -46,14 +47,21 @@ std::unordered_multimap<host::Function*, std::weak_ptr<Domain>>& domains() {
 
 std::shared_ptr<Domain> make_domain(const std::shared_ptr<host::Function>& function) {
   if (function->released.load()) throw host::MachineError(function->name() + " was released");
-  auto domain = std::make_shared<Domain>(function);
   std::erase_if(domains(), [](const auto& each) { return each.second.expired(); });
+  auto [begin, end] = domains().equal_range(function.get());
+  for (auto each = begin; each != end; ++each)
+    if (auto other = each->second.lock(); other && !other->closed())
+      throw host::Error(function->name() +
+                        " is an open NIC already: use that one, or close it, which releases the function");
+  auto domain = std::make_shared<Domain>(function);
   domains().emplace(function.get(), domain);
   return domain;
 }
 
 void close(Domain& self, const std::string& why) {
-  if (self.views != 0) buffer_error(std::to_string(self.views) + " buffers of the NIC's regions are alive");
+  if (self.views != 0)
+    buffer_error(std::to_string(self.views) +
+                 " buffers of the NIC's regions are alive: delete the memoryviews and arrays of them first");
   self.close(why);
   Unlocked unlocked;
   self.drain();
@@ -66,10 +74,6 @@ void close_all(host::Function& function) {
     if (auto domain = each->second.lock()) found.push_back(std::move(domain));
   domains().erase(&function);
   for (const auto& domain : found) close(*domain, "closed: its function was released");
-}
-
-void check_open(const Domain& domain) {
-  if (domain.closed()) value_error("the NIC is " + domain.state());
 }
 
 // ---- Region ----
@@ -174,83 +178,38 @@ void region_write(Region& self, const py::object& at_object, const py::object& d
 }
 
 void region_retire(Region& self, const std::string& why) {
-  if (self.views != 0) buffer_error(std::to_string(self.views) + " buffers of the region are alive");
+  if (self.views != 0)
+    buffer_error("buffers of the region are alive (" + std::to_string(self.views) +
+                 "): delete its memoryviews and arrays first");
   if (!self.retired) self.why = why;
   self.retired = true;
 }
 
-// userdma.types.RemoteMemory: imported at its first use.
+// Looked up once: it is asked for with every write and read.
 py::handle remote_memory_type() {
-  static PyObject* cached = py::object(py::module_::import("userdma.types").attr("RemoteMemory")).release().ptr();
-  return cached;
+  static PyObject* const type = python_object("userdma.types", "RemoteMemory").release().ptr();
+  return type;
 }
 
 py::object region_remote(const Region& self, const py::object& at_object) {
   uint64_t at = count_of(at_object, "the offset");
   if (self.retired) value_error("the region is " + self.why);
   check_open(*self.domain);
-  if (!self.remote) value_error("the region was made without remote access: remote=Access.READ | Access.WRITE");
+  if (!self.remote)
+    value_error("the region is local: it was made without remote rights (remote=Access.READ | Access.WRITE)");
   check_bytes(self, at, 0);
-  return remote_memory_type()(self.va + at, self.rkey, self.bytes - at);
-}
-
-// ---- Event ring ----
-
-void check_ring_memory(const HeldMemory& memory, uint64_t bytes, const char* what) {
-  memory.check();
-  if (memory.memory.size < bytes)
-    value_error(std::string(what) + " takes " + std::to_string(bytes) + " bytes, not " +
-                std::to_string(memory.memory.size));
-}
-
-host::Doorbell doorbell_at(const HeldBar& bar, uint64_t offset) {
-  if (offset % 8 != 0 || bar.bar.size() < 8 || offset > bar.bar.size() - 8)
-    value_error("BAR " + std::to_string(bar.bar.index()) + " of " + std::to_string(bar.bar.size()) +
-                " bytes has no doorbell at " + std::to_string(offset));
-  return bar.bar.doorbell(offset);
-}
-
-std::shared_ptr<EventRing> make_event_ring(const std::shared_ptr<Domain>& domain, const HeldMemory& memory,
-                                           uint32_t entries, uint32_t ring, const HeldBar& bar, uint64_t doorbell) {
-  check_open(*domain);
-  if (entries == 0 || (entries & (entries - 1)) != 0)
-    value_error("a ring of " + std::to_string(entries) + " entries: a power of two wanted");
-  check_ring_memory(memory, uint64_t{entries} * hw::bnxt::kNqe, "the event ring");
-  return std::make_shared<EventRing>(domain, memory.memory.data, entries, ring, doorbell_at(bar, doorbell));
-}
-
-py::bytes entry_bytes(const driver::CreqEntry& entry) {
-  return {reinterpret_cast<const char*>(entry.data()), entry.size()};
-}
-
-void event_ring_close(EventRing& self) {
-  self.retire({});
-  Unlocked unlocked;
-  self.drain();
+  return remote_memory_type()(self.remote_va + at, self.remote_key, self.bytes - at);
 }
 
 // ---- Qp ----
 
-struct HeldRings {
-  std::unique_ptr<driver::Rings> rings;  // null once a Qp took it
-};
-
-BnxtRings::Queue queue(const HeldMemory& memory, uint32_t entries, uint32_t id = 0) {
-  memory.check();
-  return {memory.memory.data, memory.memory.size, entries, id};
-}
-
 std::unique_ptr<Qp> make_qp(HeldRings& held, uint32_t send, uint32_t receive, bool immediate) {
   if (!held.rings) value_error("the rings belong to a queue pair already");
-  for (int i = 0; i < 2; ++i) {
-    uint32_t wanted = i == 0 ? send : receive;
-    if (wanted == 0 || wanted >= held.rings->entries[i])
-      value_error(std::string("a ") + driver::name(static_cast<Side>(i)) + " ring of " +
-                  std::to_string(held.rings->entries[i]) + " slots takes 1 to " +
-                  std::to_string(held.rings->entries[i] - 1) + " entries, not " + std::to_string(wanted));
-  }
+  Qp::check_sizes(*held.rings, send, receive);  // a refusal leaves the rings where they are
   check_open(*held.rings->domain);
-  return std::make_unique<Qp>(std::move(held.rings), send, receive, immediate);
+  auto qp = std::make_unique<Qp>(std::move(held.rings), send, receive, immediate);
+  qp->set_brief();  // its callers hold the GIL
+  return qp;
 }
 
 void retire(Qp& self, const std::string& why) {
@@ -271,7 +230,7 @@ bool side_of(PyObject* object, Side& side) {
     side = Side::Receive;
     return true;
   }
-  PyErr_Format(PyExc_TypeError, "a Side wanted, not %R", object);
+  PyErr_Format(PyExc_TypeError, "a side must be userdma.Side.SEND or userdma.Side.RECEIVE, not %R", object);
   return false;
 }
 
@@ -292,9 +251,7 @@ bool number_of(PyObject* object, uint64_t& value, const char* what) {
 }
 
 PyObject* dead_error(const Qp& qp) {
-  char number[32];
-  std::snprintf(number, sizeof(number), "0x%x", qp.number());
-  return set_value_error(std::string("queue pair ") + number + " is " + qp.why_dead());
+  return set_value_error("queue pair " + host::hex(qp.number()) + " is " + qp.why_dead());
 }
 
 const char* const post_names[] = {"region", "at", "n"};
@@ -397,7 +354,7 @@ PyObject* qp_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
         std::string first = qp->refusal(Side::Send, *to, at, n, "the destination region");
         return set_value_error(first.empty() ? refusal : first);
       }
-      remote = {from->va + from_at, from->rkey, n};
+      remote = {from->va + from_at, from->lkey, n};
     }
     return post_rdma(*qp, Rdma::Op::Read, *to, at, n, remote, "the destination region");
   });
@@ -438,6 +395,16 @@ PyObject* result(Qp& qp, Side side, Polled polled, const Completion& completion)
   return new_failed_completion(completion, qp.message(side, completion));
 }
 
+// What a soft NIC has to do that takes long: without the GIL, until there is something to take, or for long enough.
+void run_long(Qp& qp, Side side) {
+  constexpr unsigned longest = 16;
+  const host::Idle idle = qp.domain()->idle();
+  Unlocked unlocked;
+  for (unsigned i = 0; i < longest && idle.run(idle.self, false); ++i) {
+    if (qp.ready(side, true) != Qp::Look::Nothing) return;
+  }
+}
+
 PyObject* qp_poll(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* named[1];
   if (nargs != 1 || kwnames != nullptr) [[unlikely]] {
@@ -453,8 +420,13 @@ PyObject* qp_poll(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObj
   return guarded([&]() -> PyObject* {
     Completion completion;
     Polled polled = qp->poll(side, completion);
-    if (polled == Polled::None) [[likely]]
-      Py_RETURN_NONE;
+    if (polled == Polled::None) [[likely]] {
+      if (!qp->left()) [[likely]]
+        Py_RETURN_NONE;
+      run_long(*qp, side);
+      if (qp->dead()) return dead_error(*qp);
+      if ((polled = qp->poll(side, completion)) == Polled::None) Py_RETURN_NONE;
+    }
     return result(*qp, side, polled, completion);
   });
 }
@@ -465,14 +437,6 @@ uint64_t now() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
-}
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 constexpr uint64_t kSpin = 50'000;           // ns that a wait looks without a pause before it begins to sleep
@@ -511,15 +475,19 @@ bool look(Qp& qp, Side side, const host::Idle& idle, uint64_t spin_until, uint64
   for (unsigned i = 1;; ++i) {
     uint64_t time = now();
     bool spinning = time < spin_until;
+    const uint32_t ticket = idle.ticket != nullptr ? idle.ticket(idle.self) : 0;
     Qp::Look found = qp.ready(side, spinning && i % kOften != 0);
     if (found != Qp::Look::Nothing) return true;
-    if (idle.run != nullptr) idle.run(idle.self);
+    if (spinning && idle.run != nullptr) idle.run(idle.self, false);
     if (time >= until) return false;
     if (spinning) {
       relax();
       continue;
     }
-    if (idle.run != nullptr && qp.ready(side, false) != Qp::Look::Nothing) return true;
+    if (idle.rest != nullptr) {  // a soft NIC does its work by itself meanwhile, and says when it did any
+      idle.rest(idle.self, ticket, std::min(kLongestNap, until - time));
+      continue;
+    }
     uint64_t length = std::min(nap, until - time);
     timespec sleep{static_cast<time_t>(length / 1'000'000'000), static_cast<long>(length % 1'000'000'000)};
     nap = std::min(kLongestNap, nap + nap / 2);
@@ -552,8 +520,10 @@ PyObject* wait(Qp& qp, Side side, uint64_t us) {
   const uint64_t deadline = start + (us > longest / 1000 ? longest : us * 1000);
   const uint64_t spin_until = std::min(deadline, start + kSpin);
   uint64_t nap = kFirstNap;
+  bool last = deadline - start <= kSpin;
   for (;;) {
     uint64_t until = std::min(deadline, now() + kSignals);
+    const uint32_t ticket = idle.ticket != nullptr ? idle.ticket(idle.self) : 0;
     {
       Unlocked unlocked;
       look(qp, side, idle, spin_until, until, nap);
@@ -565,7 +535,13 @@ PyObject* wait(Qp& qp, Side side, uint64_t us) {
     polled = qp.poll(side, completion);
     if (polled != Polled::None) return result(qp, side, polled, completion);
     // Another thread may have taken what this one waited for: then there is the next entry to wait for, or none.
-    if (qp.outstanding(side) == 0 || now() >= deadline) Py_RETURN_NONE;
+    if (qp.outstanding(side) == 0) Py_RETURN_NONE;
+    if (now() < deadline) continue;
+    if (last || idle.rest == nullptr) Py_RETURN_NONE;
+    // This process may have been stopped past the bound: the NIC's thread lands right now what arrived meanwhile.
+    last = true;
+    Unlocked unlocked;
+    idle.rest(idle.self, ticket, kLongestNap);
   }
 }
 
@@ -609,7 +585,7 @@ void bind_driver(py::module_& m) {
 
   py::class_<Domain, std::shared_ptr<Domain>>(m, "Domain",
                                               "What the regions, the event ring and the queue pairs of one NIC share.")
-      .def(py::init(&make_domain), py::arg("function"))
+      .def(py::init(&make_domain), py::arg("function").none(false))
       .def_property_readonly("function", &Domain::function)
       .def_property_readonly("failure", &Domain::failure)
       .def_property_readonly("closed", &Domain::closed)
@@ -625,7 +601,7 @@ void bind_driver(py::module_& m) {
   py::class_<Region> region(m, "Region", "Registered memory of one NIC.", py::custom_type_setup(setup_region));
   region
       .def(py::init([](const std::shared_ptr<Domain>& domain, uintptr_t address, uint64_t va, uint64_t bytes,
-                       uint32_t lkey, uint32_t rkey, bool remote) {
+                       uint32_t lkey, bool remote, uint64_t remote_va, uint32_t remote_key) {
              check_open(*domain);
              auto made = std::make_unique<Region>();
              made->domain = domain;
@@ -633,93 +609,72 @@ void bind_driver(py::module_& m) {
              made->va = va;
              made->bytes = bytes;
              made->lkey = lkey;
-             made->rkey = rkey;
              made->remote = remote;
+             made->remote_va = remote_va;
+             made->remote_key = remote_key;
              return made;
            }),
-           py::arg("domain"), py::kw_only(), py::arg("address"), py::arg("va"), py::arg("bytes"), py::arg("lkey"),
-           py::arg("rkey"), py::arg("remote") = false)
-      .def_property_readonly("domain", [](const Region& self) { return self.domain; })
-      .def_readonly("va", &Region::va)
-      .def_readonly("lkey", &Region::lkey)
-      .def_readonly("rkey", &Region::rkey)
+           py::arg("domain").none(false), py::kw_only(), py::arg("address"), py::arg("va"), py::arg("bytes"),
+           py::arg("lkey"), py::arg("remote") = false, py::arg("remote_va") = 0, py::arg("remote_key") = 0)
       .def_property_readonly("alive", [](const Region& self) { return !self.retired && !self.domain->closed(); })
       .def_readonly("views", &Region::views)
-      .def("retire", region_retire, py::arg("why") = "deregistered")
+      .def("_retire", region_retire, py::arg("why") = "deregistered")
       .def("__len__", [](const Region& self) { return self.bytes; })
       .def("read", region_read, py::arg("at"), py::arg("n"), "A copy of the n bytes at offset at.")
       .def("write", region_write, py::arg("at"), py::arg("data"), "Writes data, any contiguous buffer, at offset at.")
-      .def("remote", region_remote, py::arg("at") = 0, "What a peer needs to read and write the bytes from at on.");
+      .def("remote", region_remote, py::arg("at") = 0,
+           "What a peer needs to reach the bytes from at on. ValueError if the region has no remote rights.");
   region_type = reinterpret_cast<PyTypeObject*>(region.ptr());
 
-  py::class_<EventRing, std::shared_ptr<EventRing>>(
-      m, "EventRing", "The CREQ of a bnxt: answers of the RoCE command channel, and events of queue pairs.")
-      .def(py::init(&make_event_ring), py::arg("domain"), py::arg("memory"), py::arg("entries"), py::kw_only(),
-           py::arg("ring"), py::arg("bar"), py::arg("doorbell"))
-      .def("arm", &EventRing::arm)
-      .def("poll",
-           [](EventRing& self) -> py::object {
-             auto entry = self.answer();
-             if (!entry) return py::none();
-             return entry_bytes(*entry);
-           })
-      .def("events",
-           [](EventRing& self) {
-             py::list list;
-             for (const auto& entry : self.take_events()) list.append(entry_bytes(entry));
-             return list;
-           })
-      .def_property_readonly("consumer", &EventRing::consumer)
-      .def("close", event_ring_close);
-
-  py::class_<HeldRings>(m, "BnxtRings", "The rings of one queue pair of a bnxt.")
-      .def(py::init([](const std::shared_ptr<Domain>& domain, uint32_t qpn, const HeldMemory& send,
-                       uint32_t send_entries, const HeldMemory& receive, uint32_t receive_entries,
-                       const HeldMemory& send_cq, uint32_t send_cq_entries, uint32_t send_cq_id,
-                       const HeldMemory& receive_cq, uint32_t receive_cq_entries, uint32_t receive_cq_id,
-                       const HeldBar& bar, uint64_t doorbell, std::shared_ptr<EventRing> events) {
-             check_open(*domain);
-             auto held = std::make_unique<HeldRings>();
-             held->rings = std::make_unique<BnxtRings>(
-                 domain, qpn, queue(send, send_entries), queue(receive, receive_entries),
-                 queue(send_cq, send_cq_entries, send_cq_id), queue(receive_cq, receive_cq_entries, receive_cq_id),
-                 doorbell_at(bar, doorbell), std::move(events));
-             return held;
-           }),
-           py::arg("domain"), py::kw_only(), py::arg("qpn"), py::arg("send"), py::arg("send_entries"),
-           py::arg("receive"), py::arg("receive_entries"), py::arg("send_cq"), py::arg("send_cq_entries"),
-           py::arg("send_cq_id"), py::arg("receive_cq"), py::arg("receive_cq_entries"), py::arg("receive_cq_id"),
-           py::arg("bar"), py::arg("doorbell"), py::arg("events") = py::none());
+  bind_rings(m);
 
   py::class_<Qp> qp(m, "Qp", "A queue pair's rings, posts and completions.");
   qp.def(py::init(&make_qp), py::arg("rings"), py::kw_only(), py::arg("send") = 4095, py::arg("receive") = 4095,
          py::arg("immediate") = false)
-      .def_property_readonly("number", &Qp::number)
-      .def_property_readonly("domain", &Qp::domain)
-      .def_property_readonly("connected", &Qp::connected)
-      .def_property_readonly("dead", &Qp::dead)
-      .def_property_readonly("failure", &Qp::failure)
-      .def("set_connected", &Qp::connect, py::kw_only(), py::arg("psn"), py::arg("mtu"), py::arg("local"))
-      .def("fail", py::overload_cast<const std::string&>(&Qp::fail), py::arg("why"))
-      .def("retire", retire, py::arg("why") = "destroyed");
+      .def_property_readonly("number", &Qp::number, "The NIC's number of the queue pair.")
+      .def_property_readonly("connected", &Qp::connected,
+                             "Whether connect has succeeded. A pair that failed stays connected.")
+      .def_property_readonly("dead", &Qp::dead, "Whether it is destroyed, or its NIC closed.")
+      .def_property_readonly("failure", &Qp::failure, "Why the pair failed, or \"\".")
+      .def("_set_connected", &Qp::connect, py::kw_only(), py::arg("psn"), py::arg("mtu"), py::arg("local"))
+      .def("_retire", retire, py::arg("why") = "destroyed");
 
   static PyMethodDef methods[7];
-  fast_method(qp, methods[0], "send", qp_post<Side::Send>,
-              "send($self, region, at, n)\n--\n\nPosts the send of the n bytes at offset at of the region.");
+  // What all four ways to post an entry have in common.
+#define POSTED                                                                                                         \
+  "\n\nReturns at once; the bytes must stay as they are until the entry's completion, and completions come in the "    \
+  "order of the entries.\nMay be called from any thread. ValueError, with nothing posted: the side's ring has no "     \
+  "room "                                                                                                              \
+  "(take completions, or look at `room`\nbefore), the bytes are not in the region or are more than 2^31, the pair is " \
+  "not connected or is destroyed, the region is deregistered\nor of another NIC."
+  fast_method(
+      qp, methods[0], "send", qp_post<Side::Send>,
+      "send($self, region, at, n)\n--\n\nPosts the send of the n bytes at offset at of the region: one message, "
+      "of 0 to 2^31 bytes, for the peer's oldest receive.\nThe peer must be connected, or its completion is "
+      "RETRY_EXCEEDED half a second later." POSTED);
   fast_method(qp, methods[1], "receive", qp_post<Side::Receive>,
-              "receive($self, region, at, n)\n--\n\nPosts the receive of up to n bytes at offset at of the region.");
+              "receive($self, region, at, n)\n--\n\nPosts the receive of a message of up to n bytes at offset at of "
+              "the region. May be posted before the pair is connected." POSTED);
   fast_method(qp, methods[2], "read", qp_read,
-              "read($self, src, dst, n)\n--\n\nPosts the read of n bytes of src, (region, offset) of this NIC or a "
-              "RemoteMemory, into dst, (region, offset).");
-  fast_method(qp, methods[3], "write", qp_write,
-              "write($self, src, dst, n)\n--\n\nPosts the write of n bytes of src, (region, offset), into the "
-              "RemoteMemory dst.");
-  fast_method(qp, methods[4], "room", qp_room, "room($self, side)\n--\n\nHow many more entries the side's ring takes.");
+              "read($self, src, dst, n)\n--\n\nPosts the read of n bytes of src, a (region, offset) of this NIC or a "
+              "peer's RemoteMemory, into dst, a (region, offset).\nIt is an entry of the send ring." POSTED);
+  fast_method(
+      qp, methods[3], "write", qp_write,
+      "write($self, src, dst, n)\n--\n\nPosts the write of n bytes of src, a (region, offset), into dst, a peer's "
+      "RemoteMemory. It is an entry of the send ring; the\npeer's program is not told." POSTED);
+#undef POSTED
+  fast_method(qp, methods[4], "room", qp_room,
+              "room($self, side)\n--\n\nHow many more entries the side's ring takes now. An entry's place is free once "
+              "its completion was taken.");
   fast_method(qp, methods[5], "poll", qp_poll,
-              "poll($self, side)\n--\n\nTakes the completion of the side's oldest entry, or None if it has none yet.");
-  fast_method(qp, methods[6], "wait", qp_wait,
-              "wait($self, side, us)\n--\n\npoll, once the side's oldest entry has a completion, waiting for it at "
-              "most us microseconds: None at that bound.");
+              "poll($self, side)\n--\n\nTakes the completion of the side's oldest entry, or None if it has none yet. "
+              "A failed entry is a Completion too. ValueError if the\npair is destroyed.");
+  fast_method(
+      qp, methods[6], "wait", qp_wait,
+      "wait($self, side, us)\n--\n\nThe completion of the side's oldest entry, as soon as it has one, waiting for "
+      "it at most us microseconds: None at that bound.\nRuns without the GIL; signal handlers run meanwhile, "
+      "and what they raise (Ctrl-C) ends it, with the entry still due. ValueError\nif no entry of the side is "
+      "due, us is negative, or the pair is destroyed, also by another thread meanwhile.");
 }
 
 }  // namespace userdma::python

@@ -11,6 +11,15 @@
 
 namespace userdma::python {
 
+// Whether Python code can be run.
+inline bool python_runs() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
 // This thread is done: until the process ends.
 [[noreturn]] inline void hang() {
   for (;;) ::pause();

@@ -5,6 +5,8 @@
 
 #include <cinttypes>
 #include <cstring>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "host/physical.h"
@@ -20,8 +22,9 @@ std::vector<std::function<void(host::Function&)>>& closers() {
   return list;
 }
 
-void check_live(const host::Function& function) {
-  if (function.released.load()) throw host::MachineError(function.name() + " was released");
+void check_process(const host::Function& function) {
+  if (function.process != ::getpid())
+    throw host::MachineError(function.name() + " belongs to the process that took it, of which this is a fork");
 }
 
 // ---- Bar ----
@@ -74,11 +77,8 @@ int memory_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     held = py::handle(self).cast<HeldMemory*>();
     held->check();
-  } catch (const py::value_error& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-    return -1;
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_BufferError, error.what());
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
     return -1;
   }
   if (PyBuffer_FillInfo(view, self, held->memory.data, static_cast<Py_ssize_t>(held->memory.size), 0, flags) != 0)
@@ -133,6 +133,7 @@ void give_back(host::Function& self, HeldMemory& memory, HeldMemory::From from) 
     value_error(from == HeldMemory::From::Dma ? "pinned memory is given back by unpin"
                                               : "alloc_dma's memory is given back by free_dma");
   if (memory.freed || self.released.load()) return;
+  check_process(self);
   if (memory.views != 0) buffer_error(std::to_string(memory.views) + " buffers of the memory are alive");
   memory.freed = true;
   Unlocked unlocked;
@@ -144,6 +145,7 @@ void give_back(host::Function& self, HeldMemory& memory, HeldMemory::From from) 
 
 void release(host::Function& self) {
   if (self.released.load()) return;
+  check_process(self);
   if (int views = self.views.load(); views != 0)
     buffer_error(self.name() + " cannot be released: " + std::to_string(views) + " buffers of its memory are alive");
   for (auto& closing : closers()) closing(self);
@@ -155,6 +157,7 @@ void release(host::Function& self) {
 template <unsigned Width>
 uint32_t config(const host::Function& self, unsigned offset) {
   check_live(self);
+  Unlocked unlocked;  // a soft function's work may hold its lock for long, and may want the GIL
   return self.config(offset, Width);
 }
 
@@ -163,6 +166,7 @@ void set_config(host::Function& self, unsigned offset, uint32_t value) {
   check_live(self);
   if (Width < 4 && uint64_t{value} >> (8 * Width) != 0)
     value_error(std::to_string(value) + " does not fit in " + std::to_string(Width) + " bytes");
+  Unlocked unlocked;
   self.set_config(offset, Width, value);
 }
 
@@ -170,8 +174,11 @@ struct Machine {
   size_t page;
 };
 
-// The class of userdma.errors by that name; the module's first import runs here, so nothing may need it earlier.
-py::object error_class(const char* name) { return py::module_::import("userdma.errors").attr(name); }
+// The Python modules that the core needs, each kept from keep_modules() or its first use on. Under the GIL.
+std::map<std::string, PyObject*>& kept_modules() {
+  static auto* const modules = new std::map<std::string, PyObject*>;
+  return *modules;
+}
 
 void translate(std::exception_ptr pointer) {
   const char* name = "Error";
@@ -188,17 +195,62 @@ void translate(std::exception_ptr pointer) {
     text = error.what();
   }
   try {
-    PyErr_SetObject(error_class(name).ptr(), py::str(text).ptr());
+    PyErr_SetObject(python_object("userdma.errors", name).ptr(), py::str(text).ptr());
   } catch (py::error_already_set& error) {
     error.restore();
   }
 }
 
+// pybind11 would make the C++ object of such an instance where it first looks for it: bytes that nobody wrote.
+void* half_made(size_t) { throw py::type_error("its __init__() was not called"); }
+
+// Work that gives the function's device memory. Tables on the way may find none either.
+template <class Work>
+auto with_memory(const host::Function& function, uint64_t bytes, Work&& work) {
+  try {
+    Unlocked unlocked;
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw host::MemoryError(function.name() + " has no memory of " + std::to_string(bytes) +
+                            " bytes: the process gets no more; raise `ulimit -v`, if it is limited");
+  }
+}
+
 }  // namespace
+
+void check_live(const host::Function& function) {
+  check_process(function);
+  if (function.released.load()) throw host::MachineError(function.name() + " was released");
+}
+
+py::object python_object(const char* module, const char* name) {
+  PyObject*& kept = kept_modules()[module];
+  if (kept == nullptr) kept = py::module_::import(module).release().ptr();
+  return py::handle(kept).attr(name);
+}
+
+void refuse_half_made(py::module_& m) {
+  for (const auto& [name, value] : m.attr("__dict__").cast<py::dict>()) {
+    if (!PyType_Check(value.ptr())) continue;
+    const auto& bases = py::detail::all_type_info(reinterpret_cast<PyTypeObject*>(value.ptr()));
+    for (py::detail::type_info* base : bases) base->operator_new = half_made;
+  }
+  // Where the object's holder is wanted, pybind11 finds out itself.
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const py::cast_error& error) {
+      const bool holder = std::strstr(error.what(), "non-held") != nullptr;
+      PyErr_SetString(PyExc_TypeError, holder ? "its __init__() was not called" : error.what());
+    }
+  });
+}
 
 void before_release(std::function<void(host::Function&)> closing) { closers().push_back(std::move(closing)); }
 
 uint64_t count_of(py::handle number, const char* what) {
+  if (!PyIndex_Check(number.ptr()))
+    throw py::type_error(std::string(what) + " must be an integer, not " + Py_TYPE(number.ptr())->tp_name);
   auto index = py::reinterpret_steal<py::object>(PyNumber_Index(number.ptr()));
   if (!index) throw py::error_already_set();
   int overflow = 0;
@@ -253,7 +305,16 @@ void bind_host(py::module_& m) {
       .def_property_readonly(
           "addressing",
           [](const Function& self) { return self.addressing() == host::Addressing::Iova ? "iova" : "physical"; })
-      .def_property_readonly("failed", &Function::failed)
+      .def_property_readonly("failed",
+                             [](const Function& self) {
+                               Unlocked unlocked;
+                               return self.failed();
+                             })
+      .def_property_readonly("failure",
+                             [](const Function& self) {
+                               Unlocked unlocked;
+                               return self.failure();
+                             })
       .def_property_readonly("released", [](const Function& self) { return self.released.load(); })
       .def_property_readonly("views", [](const Function& self) { return self.views.load(); })
       .def("config8", config<1>, py::arg("offset"))
@@ -262,6 +323,12 @@ void bind_host(py::module_& m) {
       .def("set_config8", set_config<1>, py::arg("offset"), py::arg("value"))
       .def("set_config16", set_config<2>, py::arg("offset"), py::arg("value"))
       .def("set_config32", set_config<4>, py::arg("offset"), py::arg("value"))
+      .def_property_readonly("without_iommu",
+                             [](const Function& self) {
+                               return "take it by its physical addresses: with iommu=pt on the kernel's command line, "
+                                      "`driverctl --nosave set-override " +
+                                      self.name() + " none` unbinds it from VFIO (as root)";
+                             })
       .def(
           "bar",
           [](const Function& self, int index) { return py::make_tuple(self.bar_address(index), self.bar_size(index)); },
@@ -277,6 +344,7 @@ void bind_host(py::module_& m) {
           "interrupt",
           [](Function& self, unsigned vector) {
             check_live(self);
+            Unlocked unlocked;
             return self.interrupt(vector);
           },
           py::arg("vector"))
@@ -292,11 +360,7 @@ void bind_host(py::module_& m) {
             uint64_t size = count_of(bytes, "the size");
             if (size == 0) value_error("alloc_dma of 0 bytes");
             check_live(*self);
-            host::Memory memory;
-            {
-              Unlocked unlocked;
-              memory = self->alloc_dma(size);
-            }
+            host::Memory memory = with_memory(*self, size, [&] { return self->alloc_dma(size); });
             return hold(self, std::move(memory), HeldMemory::From::Dma);
           },
           py::arg("bytes"))
@@ -313,11 +377,8 @@ void bind_host(py::module_& m) {
               value_error("address " + std::to_string(at) + " is not on a page of " + std::to_string(self->page()) +
                           " bytes");
             check_live(*self);
-            host::Memory memory;
-            {
-              Unlocked unlocked;
-              memory = self->pin(reinterpret_cast<void*>(at), size);
-            }
+            host::Memory memory =
+                with_memory(*self, size, [&] { return self->pin(reinterpret_cast<void*>(at), size); });
             return hold(self, std::move(memory), HeldMemory::From::Pin);
           },
           py::arg("address"), py::arg("bytes"))
@@ -326,6 +387,11 @@ void bind_host(py::module_& m) {
           py::arg("memory"))
       .def("release", release);
 
+  m.def("keep_modules", [] {
+    python_object("threading", "main_thread");
+    python_object("userdma.errors", "Error");
+    python_object("userdma.types", "ErrorKind");
+  });
   m.def(
       "pci_open",
       [](const std::string& bus, const std::string& kind, const std::string& sysfs,

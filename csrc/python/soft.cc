@@ -3,13 +3,16 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "python/arguments.h"
 #include "python/gil.h"
 #include "python/host.h"
-#include "python/undisturbed.h"
+#include "python/soft_ethernet.h"
+#include "python/soft_function.h"
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/clock.h"
 #include "soft/gpu.h"
@@ -26,100 +29,15 @@ using soft::Clock;
 using soft::RealClock;
 using soft::SoftGpu;
 using soft::VirtualClock;
+using soft::bnxt::AddressVector;
+using soft::bnxt::KeyClaim;
 using soft::bnxt::PageTable;
 using soft::bnxt::QueuePairSpec;
 using soft::bnxt::RegionSpec;
 using soft::bnxt::SoftBnxt;
+using soft::bnxt::SrqSpec;
 using soft::transport::Attributes;
 using soft::wire::Wire;
-
-PyObject* dma_fault = nullptr;
-
-[[noreturn]] void raise_fault(uint64_t bus, size_t bytes, bool write) {
-  char text[96];
-  std::snprintf(text, sizeof text, "DMA %s of %zu bytes at %#llx: not mapped", write ? "write" : "read", bytes,
-                static_cast<unsigned long long>(bus));
-  PyErr_SetString(dma_fault, text);
-  throw py::error_already_set();
-}
-
-// The bytes of an argument, whatever buffer it is.
-class Bytes {
- public:
-  explicit Bytes(const py::buffer& buffer) : info_(buffer.request()) {
-    if (!PyBuffer_IsContiguous(info_.view(), 'C')) buffer_error("the bytes must be contiguous");
-  }
-  const uint8_t* data() const { return static_cast<const uint8_t*>(info_.ptr); }
-  size_t size() const { return static_cast<size_t>(info_.size * info_.itemsize); }
-  // Exactly so many.
-  const uint8_t* exactly(size_t bytes, const char* what) const {
-    if (size() != bytes) {
-      value_error(std::string(what) + " is " + std::to_string(bytes) + " bytes, not " + std::to_string(size()));
-    }
-    return data();
-  }
-
- private:
-  py::buffer_info info_;
-};
-
-// A dictionary of a firmware's: every key is used, or it is an error.
-class Fields {
- public:
-  explicit Fields(const py::dict& dict) : dict_(dict) {}
-
-  bool has(const char* name) {
-    const bool there = dict_.contains(name) && !dict_[name].is_none();
-    if (dict_.contains(name)) seen_++;
-    return there;
-  }
-  template <class T>
-  T get(const char* name) {
-    if (!dict_.contains(name)) value_error(std::string(name) + " is missing");
-    seen_++;
-    return number<T>(name);
-  }
-  template <class T>
-  T get(const char* name, T otherwise) {
-    return has(name) ? number<T>(name) : otherwise;
-  }
-  // For a name that `has` found.
-  template <class T>
-  T number(const char* name) {
-    try {
-      return dict_[name].cast<T>();
-    } catch (const py::cast_error&) {
-      value_error(std::string(name) + " is " + std::string(py::repr(dict_[name])));
-    }
-  }
-  void copy(const char* name, uint8_t* into, size_t bytes) {
-    const Bytes value{py::buffer(dict_[name])};
-    std::memcpy(into, value.exactly(bytes, name), bytes);
-  }
-  void done() const {
-    if (seen_ == py::len(dict_)) return;
-    value_error("names that are not known among " + std::string(py::repr(py::list(dict_.attr("keys")()))));
-  }
-
- private:
-  py::dict dict_;
-  size_t seen_ = 0;
-};
-
-// Pages by their size in bytes or, below 64, by its logarithm.
-unsigned page_shift(uint64_t size) {
-  const unsigned shift = size < 64 ? static_cast<unsigned>(size) : static_cast<unsigned>(std::bit_width(size) - 1);
-  if (shift < 12 || shift > 40 || (size >= 64 && size != uint64_t{1} << shift)) {
-    value_error("pages of " + std::to_string(size) + " bytes");
-  }
-  return shift;
-}
-
-PageTable page_table(uint64_t base, unsigned level, unsigned shift, unsigned table_shift = 12) {
-  if (level > 2) value_error("a page table of level " + std::to_string(level));
-  if (table_shift < 12 || table_shift > 40) value_error("page tables of 2^" + std::to_string(table_shift) + " bytes");
-  return {base, level, page_shift(shift), table_shift};
-}
 
 QueuePairSpec queue_pair_spec(const py::dict& dict) {
   Fields fields(dict);
@@ -143,9 +61,42 @@ QueuePairSpec queue_pair_spec(const py::dict& dict) {
   spec.msn_table = fields.get<bool>("msn_table", true);
   spec.signal_all = fields.get<bool>("signal_all", false);
   spec.inline_max = fields.get<uint32_t>("inline_max", spec.inline_max);
-  if (fields.has("srq")) value_error("shared receive queues are not there");
+  spec.reserved_lkey = fields.get<bool>("reserved_lkey", false);
+  spec.fast_register = fields.get<bool>("fast_register", false);
+  if (fields.has("srq")) spec.srq = fields.number<uint32_t>("srq");
   fields.done();
   return spec;
+}
+
+SrqSpec srq_spec(const py::dict& dict, std::optional<uint32_t>& nq) {
+  Fields fields(dict);
+  SrqSpec spec;
+  spec.pd = fields.get<uint32_t>("pd");
+  spec.entries = fields.get<uint32_t>("entries");
+  spec.table =
+      page_table(fields.get<uint64_t>("pbl"), fields.get<unsigned>("level"), fields.get<unsigned>("page_shift"));
+  spec.handle = fields.get<uint64_t>("handle", 0);
+  if (fields.has("nq")) nq = fields.number<uint32_t>("nq");
+  fields.done();
+  return spec;
+}
+
+AddressVector address_vector(const py::dict& dict) {
+  Fields fields(dict);
+  AddressVector vector;
+  vector.pd = fields.get<uint32_t>("pd");
+  vector.address.hop_limit = fields.get<uint8_t>("hop_limit", vector.address.hop_limit);
+  vector.address.traffic_class = fields.get<uint8_t>("traffic_class", vector.address.traffic_class);
+  const auto bytes = [&](const char* name, uint8_t* value, size_t size) {
+    if (!fields.has(name)) value_error(std::string(name) + " is missing");
+    fields.copy(name, value, size);
+  };
+  bytes("dmac", vector.address.dmac, 6);
+  bytes("smac", vector.address.smac, 6);
+  bytes("sgid", vector.address.sgid, 16);
+  bytes("dgid", vector.address.dgid, 16);
+  fields.done();
+  return vector;
 }
 
 RegionSpec region_spec(const py::dict& dict) {
@@ -169,170 +120,76 @@ RegionSpec region_spec(const py::dict& dict) {
   return spec;
 }
 
-uint32_t attributes(const py::dict& dict, Attributes& out) {
-  Fields fields(dict);
-  uint32_t given = 0;
-  const auto number = [&](const char* name, auto& value, uint32_t bit) {
-    if (!fields.has(name)) return;
-    value = fields.number<std::remove_reference_t<decltype(value)>>(name);
-    given |= bit;
-  };
-  const auto bytes = [&](const char* name, uint8_t* value, size_t size, uint32_t bit) {
-    if (!fields.has(name)) return;
-    fields.copy(name, value, size);
-    given |= bit;
-  };
-  if (fields.has("state")) {
-    const auto state = fields.number<unsigned>("state");
-    if (state > static_cast<unsigned>(soft::transport::State::Err)) value_error("state is " + std::to_string(state));
-    out.state = static_cast<soft::transport::State>(state);
-    given |= Attributes::HasState;
-  }
-  // The chip's bits of a queue pair's rights are the transport's (hw/bnxt.h qp_access).
-  number("access", out.access, Attributes::HasAccess);
-  number("pkey", out.pkey, Attributes::HasPkey);
-  number("dest_qp", out.dest_qp, Attributes::HasDestQp);
-  number("mtu", out.mtu, Attributes::HasMtu);
-  number("hop_limit", out.hop_limit, Attributes::HasHopLimit);
-  number("traffic_class", out.traffic_class, Attributes::HasTrafficClass);
-  number("timeout", out.timeout, Attributes::HasTimeout);
-  number("retry", out.retry, Attributes::HasRetry);
-  number("rnr_retry", out.rnr_retry, Attributes::HasRnrRetry);
-  number("min_rnr_timer", out.min_rnr_timer, Attributes::HasMinRnrTimer);
-  number("max_rd_atomic", out.max_rd_atomic, Attributes::HasMaxRdAtomic);
-  number("max_dest_rd_atomic", out.max_dest_rd_atomic, Attributes::HasMaxDestRdAtomic);
-  number("rq_psn", out.rq_psn, Attributes::HasRqPsn);
-  number("sq_psn", out.sq_psn, Attributes::HasSqPsn);
-  bytes("dmac", out.dmac, 6, Attributes::HasDmac);
-  bytes("smac", out.smac, 6, Attributes::HasSmac);
-  bytes("sgid", out.sgid, 16, Attributes::HasSgid);
-  bytes("dgid", out.dgid, 16, Attributes::HasDgid);
-  fields.done();
-  if (given & Attributes::HasMtu && (out.mtu < 256 || out.mtu > 4096 || !std::has_single_bit(out.mtu))) {
-    value_error("mtu is " + std::to_string(out.mtu));
-  }
-  return given;
-}
-
 py::dict query(const SoftBnxt::QueuePairState& state) {
-  const Attributes& a = state.attributes;
-  const auto raw = [](const uint8_t* at, size_t n) { return py::bytes(reinterpret_cast<const char*>(at), n); };
-  py::dict out;
-  out["state"] = static_cast<unsigned>(a.state);
-  out["access"] = a.access;
-  out["pkey"] = a.pkey;
-  out["dest_qp"] = a.dest_qp;
-  out["mtu"] = a.mtu;
-  out["dmac"] = raw(a.dmac, 6);
-  out["smac"] = raw(a.smac, 6);
-  out["sgid"] = raw(a.sgid, 16);
-  out["dgid"] = raw(a.dgid, 16);
-  out["hop_limit"] = a.hop_limit;
-  out["traffic_class"] = a.traffic_class;
-  out["timeout"] = a.timeout;
-  out["retry"] = a.retry;
-  out["rnr_retry"] = a.rnr_retry;
-  out["min_rnr_timer"] = a.min_rnr_timer;
-  out["max_rd_atomic"] = a.max_rd_atomic;
-  out["max_dest_rd_atomic"] = a.max_dest_rd_atomic;
-  out["rq_psn"] = a.rq_psn;
-  out["sq_psn"] = a.sq_psn;
+  py::dict out = to_dict(state.attributes);
   out["sq_consumer"] = state.sq_consumer;
   out["rq_consumer"] = state.rq_consumer;
   return out;
 }
 
-py::dict numbers(const std::vector<std::pair<std::string, uint64_t>>& list) {
-  py::dict out;
-  for (const auto& [name, value] : list) out[py::str(name)] = value;
-  return out;
-}
-
-// A soft Thor2 with firmware in Python. The callables are kept here, where the garbage collector sees them: they
-// refer back to the function.
-class PythonBnxt final : public SoftBnxt {
- public:
-  using SoftBnxt::SoftBnxt;
-  ~PythonBnxt() override {
-    // Whoever drops the last reference may not hold the GIL (a poll that was interrupted, another function's end).
-    if (!Py_IsInitialized()) {
-      for (py::object* callable : {&hwrm, &rcfw, &reset}) (void)callable->release();
-      return;
-    }
-    py::gil_scoped_acquire gil;
-    set_firmware({});
-    hwrm = rcfw = reset = py::object();
-  }
-
-  py::object hwrm;
-  py::object rcfw;
-  py::object reset;
-};
-
-// Calls one of them. A NIC does not stop at an error of its firmware: it is printed, and that is all.
-template <class... Args>
-void call(const py::object& callable, Args&&... args) {
-  try {
-    const py::object held = callable;
-    if (held && !held.is_none()) held(std::forward<Args>(args)...);
-  } catch (py::error_already_set& error) {
-    error.discard_as_unraisable("the firmware of a soft NIC");
-  }
-}
+using PythonBnxt = WithFirmware<SoftBnxt, 3>;
 
 void set_firmware(PythonBnxt& self, py::object hwrm, py::object rcfw, py::object reset) {
-  self.hwrm = std::move(hwrm);
-  self.rcfw = std::move(rcfw);
-  self.reset = std::move(reset);
+  self.set_callables({{{"hwrm", std::move(hwrm)}, {"rcfw", std::move(rcfw)}, {"reset", std::move(reset)}}});
   self.set_firmware({
       [&self](const uint8_t* window, size_t bytes) {
-        undisturbed([&] { call(self.hwrm, py::bytes(reinterpret_cast<const char*>(window), bytes)); });
+        self.call(0, [&] { return py::bytes(reinterpret_cast<const char*>(window), bytes); });
       },
-      [&self](uint32_t producer) { undisturbed([&] { call(self.rcfw, producer); }); },
-      [&self] { undisturbed([&] { call(self.reset); }); },
+      [&self](uint32_t producer) { self.call(1, [&] { return producer; }); },
+      [&self] { self.call(2); },
   });
-}
-
-// The callables are this object's alone only while nothing else in C++ holds the function.
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!py::detail::is_holder_constructed(self)) return 0;
-  const auto held = py::handle(self).cast<std::shared_ptr<PythonBnxt>>();
-  if (held.use_count() > 2) return 0;
-  Py_VISIT(held->hwrm.ptr());
-  Py_VISIT(held->rcfw.ptr());
-  Py_VISIT(held->reset.ptr());
-  return 0;
-}
-
-int clear(PyObject* self) {
-  if (!py::detail::is_holder_constructed(self)) return 0;
-  const auto held = py::handle(self).cast<std::shared_ptr<PythonBnxt>>();
-  held->set_firmware({});
-  held->hwrm = held->rcfw = held->reset = py::object();
-  return 0;
-}
-
-void collect(PyHeapTypeObject* heap) {
-  heap->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
-  heap->ht_type.tp_traverse = traverse;
-  heap->ht_type.tp_clear = clear;
 }
 
 using soft::wire::Faults;
 using soft::wire::FaultyWire;
 using soft::wire::Tap;
 
-template <class F>
-auto unlocked(F&& work) {
-  Unlocked release;
-  return work();
+// The text of a wire's name; none: a wire of its own.
+std::optional<std::string> wire_name(const py::object& name) {
+  if (name.is_none()) return std::nullopt;
+  if (!PyUnicode_Check(name.ptr())) throw py::type_error("name must be a str, not " + type_name(name));
+  Py_ssize_t bytes = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), &bytes);
+  if (!text || std::strlen(text) != static_cast<size_t>(bytes)) {
+    PyErr_Clear();
+    value_error("no wire can be named " +
+                std::string(py::repr(name).attr("encode")("ascii", "backslashreplace").cast<py::bytes>()));
+  }
+  return std::string(text, static_cast<size_t>(bytes));
 }
 
-std::shared_ptr<Wire> make_wire(const std::optional<std::string>& name, double loss, double duplicate, double reorder,
-                                double corrupt, double delay, unsigned reorder_depth, uint64_t delay_ns, uint64_t seed,
-                                std::shared_ptr<Clock> clock, bool frames) {
-  const bool impairs = loss != 0 || duplicate != 0 || reorder != 0 || corrupt != 0 || delay != 0;
+// Whether it is from 0 to 1 is the wire's to say.
+double probability(const py::object& given, const char* name) {
+  const double value = PyFloat_AsDouble(given.ptr());
+  if (value == -1.0 && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+    PyErr_Clear();
+    throw py::type_error(std::string(name) + " must be a probability from 0 to 1, not " + type_name(given));
+  }
+  return value;
+}
+
+std::shared_ptr<Wire> make_wire(const py::object& given, const py::object& loss, const py::object& duplicate,
+                                const py::object& reorder, const py::object& corrupt, const py::object& delay,
+                                unsigned reorder_depth, uint64_t delay_ns, uint64_t seed, const py::object& timed,
+                                bool frames) {
+  const std::optional<std::string> name = wire_name(given);
+  std::shared_ptr<Clock> clock;
+  if (!timed.is_none()) {
+    if (!py::isinstance<Clock>(timed)) throw py::type_error("clock must be a Clock, not " + type_name(timed));
+    clock = timed.cast<std::shared_ptr<Clock>>();
+  }
+  Faults faults;
+  faults.loss = probability(loss, "loss");
+  faults.duplicate = probability(duplicate, "duplicate");
+  faults.reorder = probability(reorder, "reorder");
+  faults.corrupt = probability(corrupt, "corrupt");
+  faults.delay = probability(delay, "delay");
+  faults.reorder_depth = reorder_depth;
+  faults.delay_ns = delay_ns;
+  faults.seed = seed;
+  const bool impairs =
+      faults.loss != 0 || faults.duplicate != 0 || faults.reorder != 0 || faults.corrupt != 0 || faults.delay != 0;
   return unlocked([&]() -> std::shared_ptr<Wire> {
     std::shared_ptr<Wire> wire;
     try {
@@ -341,15 +198,6 @@ std::shared_ptr<Wire> make_wire(const std::optional<std::string>& name, double l
       throw std::invalid_argument(error.what());  // only the name can be wrong: the wire is not used yet
     }
     if (!impairs && !frames) return wire;
-    Faults faults;
-    faults.loss = loss;
-    faults.duplicate = duplicate;
-    faults.reorder = reorder;
-    faults.corrupt = corrupt;
-    faults.delay = delay;
-    faults.reorder_depth = reorder_depth;
-    faults.delay_ns = delay_ns;
-    faults.seed = seed;
     if (!clock) clock = std::make_shared<RealClock>();
     return std::make_shared<FaultyWire>(std::move(wire), faults, std::move(clock));
   });
@@ -365,70 +213,13 @@ py::bytes to_bytes(const std::vector<uint8_t>& frame) {
   return py::bytes(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
 
-void check_bar(const PythonBnxt& self, int bar) {
-  if (!self.bar_size(bar)) throw py::index_error("there is no BAR " + std::to_string(bar));
-}
-
 void bind_bnxt(py::module_& m) {
   using Number = uint32_t;
-  py::class_<PythonBnxt, host::Function, std::shared_ptr<PythonBnxt>>(
-      m, "SoftBnxt", "The Thor2 in software, without firmware.", py::custom_type_setup(collect))
-      .def(py::init([](const std::string& name, std::shared_ptr<Wire> wire, const py::buffer& mac, bool iommu,
-                       std::shared_ptr<Clock> clock, uint64_t seed, uint64_t memory, uint64_t pin_limit, bool thread) {
-             if (!wire || !clock) value_error("a soft NIC needs a wire and a clock");
-             SoftBnxt::Options options;
-             options.name = name;
-             options.wire = std::move(wire);
-             options.clock = std::move(clock);
-             std::memcpy(options.mac.data(), Bytes(mac).exactly(6, "the MAC"), 6);
-             options.iommu = iommu;
-             options.seed = seed;
-             options.memory = memory;
-             options.pin_limit = pin_limit;
-             options.thread = thread;
-             return unlocked([&] { return std::make_shared<PythonBnxt>(options); });
-           }),
-           py::arg("name"), py::arg("wire"), py::arg("mac"), py::kw_only(), py::arg("iommu") = true, py::arg("clock"),
-           py::arg("seed") = 0, py::arg("memory") = 0, py::arg("pin_limit") = 0, py::arg("thread") = true)
-      .def("set_firmware", set_firmware, py::arg("hwrm"), py::arg("rcfw"), py::arg("reset"))
-      .def(
-          "bar_bytes",
-          [](PythonBnxt& self, int bar, uint64_t offset, size_t n) {
-            check_bar(self, bar);
-            std::string out(n, '\0');
-            if (!self.bar_load(bar, offset, out.data(), n)) throw py::index_error("past the end of the BAR");
-            return py::bytes(out);
-          },
-          py::arg("bar"), py::arg("offset"), py::arg("n"))
-      .def(
-          "bar_store",
-          [](PythonBnxt& self, int bar, uint64_t offset, const py::buffer& data) {
-            check_bar(self, bar);
-            const Bytes bytes(data);
-            if (!unlocked([&] { return self.bar_store(bar, offset, bytes.data(), bytes.size()); })) {
-              throw py::index_error("past the end of the BAR");
-            }
-          },
-          py::arg("bar"), py::arg("offset"), py::arg("data"))
-      .def(
-          "dma_read",
-          [](PythonBnxt& self, uint64_t bus, size_t n) {
-            auto out = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n)));
-            if (!out) throw py::error_already_set();
-            char* into = PyBytes_AS_STRING(out.ptr());
-            if (!unlocked([&] { return self.dma_read(bus, into, n); })) raise_fault(bus, n, false);
-            return out;
-          },
-          py::arg("bus"), py::arg("n"))
-      .def(
-          "dma_write",
-          [](PythonBnxt& self, uint64_t bus, const py::buffer& data) {
-            const Bytes bytes(data);
-            if (!unlocked([&] { return self.dma_write(bus, bytes.data(), bytes.size()); })) {
-              raise_fault(bus, bytes.size(), true);
-            }
-          },
-          py::arg("bus"), py::arg("data"))
+  py::class_<PythonBnxt, soft::SoftFunction, std::shared_ptr<PythonBnxt>> type(
+      m, "SoftBnxt", "The Thor2 in software, without firmware.", py::custom_type_setup(collect<PythonBnxt>));
+  bind_ethernet(type);
+  define_constructor<PythonBnxt>(type);
+  type.def("set_firmware", set_firmware, py::arg("hwrm"), py::arg("rcfw"), py::arg("reset"))
       .def(
           "nq_create",
           [](PythonBnxt& self, Number id, uint64_t base, unsigned level, uint64_t page_size, uint32_t entries,
@@ -440,6 +231,14 @@ void bind_bnxt(py::module_& m) {
           py::arg("vector") = 0)
       .def(
           "nq_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.nq_destroy(id); }); }, py::arg("id"))
+      .def(
+          "nq_post",
+          [](PythonBnxt& self, Number id, const py::buffer& entry) {
+            const Bytes bytes(entry);
+            const uint8_t* at = bytes.exactly(16, "an entry");
+            unlocked([&] { self.nq_post(id, at); });
+          },
+          py::arg("id"), py::arg("entry"))
       .def(
           "creq_set", [](PythonBnxt& self, std::optional<Number> id) { unlocked([&] { self.creq_set(id); }); },
           py::arg("nq_id"))
@@ -463,6 +262,36 @@ void bind_bnxt(py::module_& m) {
       .def(
           "cq_destroy", [](PythonBnxt& self, Number id) { return unlocked([&] { return self.cq_destroy(id); }); },
           py::arg("id"), "How many notifications it sent.")
+      .def(
+          "cq_resize",
+          [](PythonBnxt& self, Number id, uint32_t entries, uint64_t base, unsigned level, unsigned shift) {
+            const PageTable table = page_table(base, level, shift);
+            return unlocked([&] { return self.cq_resize(id, entries, table); });
+          },
+          py::arg("id"), py::arg("entries"), py::arg("pbl"), py::arg("level"), py::arg("page_shift"),
+          "False: the ring has no room for its last entry.")
+      .def(
+          "srq_create",
+          [](PythonBnxt& self, Number id, const py::dict& fields) {
+            std::optional<uint32_t> nq;
+            const SrqSpec spec = srq_spec(fields, nq);
+            unlocked([&] { self.srq_create(id, spec, nq); });
+          },
+          py::arg("id"), py::arg("fields"))
+      .def(
+          "srq_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.srq_destroy(id); }); }, py::arg("id"))
+      .def(
+          "srq_limit", [](PythonBnxt& self, Number id) { return unlocked([&] { return self.srq_limit(id); }); },
+          py::arg("id"), "Below how many receives an event is due; 0: none is.")
+      .def(
+          "ah_create",
+          [](PythonBnxt& self, Number id, const py::dict& fields) {
+            const AddressVector vector = address_vector(fields);
+            unlocked([&] { self.ah_create(id, vector); });
+          },
+          py::arg("id"), py::arg("fields"))
+      .def(
+          "ah_destroy", [](PythonBnxt& self, Number id) { unlocked([&] { self.ah_destroy(id); }); }, py::arg("id"))
       .def(
           "post_raw_cqe",
           [](PythonBnxt& self, Number cq, const py::buffer& entry) {
@@ -504,29 +333,29 @@ void bind_bnxt(py::module_& m) {
           "mr_deregister", [](PythonBnxt& self, Number key) { unlocked([&] { self.mr_deregister(key); }); },
           py::arg("key"))
       .def(
-          "ingress", [](PythonBnxt& self, bool open) { self.ingress(open); }, py::arg("open"))
-      .def("counts", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.counts(); })); })
-      .def("stats", [](PythonBnxt& self) { return numbers(unlocked([&] { return self.stats(); })); })
-      .def("vanish", [](PythonBnxt& self) { unlocked([&] { self.vanish(); }); })
+          "key_claim",
+          [](PythonBnxt& self, Number key, uint32_t pd, const std::string& kind) {
+            KeyClaim claim;
+            claim.pd = pd;
+            if (kind == "fast_register") {
+              claim.kind = KeyClaim::Kind::FastRegister;
+            } else if (kind == "window1" || kind == "window2") {
+              claim.kind = kind == "window1" ? KeyClaim::Kind::Window1 : KeyClaim::Kind::Window2;
+            } else {
+              value_error("kind is " + kind);
+            }
+            unlocked([&] { self.key_claim(key, claim); });
+          },
+          py::arg("key"), py::arg("pd"), py::arg("kind"),
+          "A key under which entries of queue pairs register (\"fast_register\") or bind (\"window1\", \"window2\").")
       .def(
-          "advance", [](PythonBnxt& self) { return unlocked([&] { return self.owned() && self.nic().advance(); }); },
-          "Does the NIC's work that there is; True if there was any.");
+          "key_release", [](PythonBnxt& self, Number key) { unlocked([&] { self.key_release(key); }); },
+          py::arg("key"));
 }
 
 }  // namespace
 
 void bind_soft(py::module_& m) {
-  dma_fault = PyErr_NewExceptionWithDoc("userdma._core.DmaFault", "A device reached for memory that it must not.",
-                                        nullptr, nullptr);
-  m.attr("DmaFault") = py::reinterpret_borrow<py::object>(dma_fault);
-  py::register_exception_translator([](std::exception_ptr pointer) {
-    try {
-      std::rethrow_exception(pointer);
-    } catch (const soft::bnxt::UnknownId& error) {
-      PyErr_SetString(PyExc_KeyError, error.what());
-    }
-  });
-
   py::class_<Clock, std::shared_ptr<Clock>>(m, "Clock", "The time that timers of soft NICs run on.")
       .def("now", &Clock::now, "Nanoseconds from an arbitrary start.")
       .def_property_readonly("is_virtual", &Clock::is_virtual);
@@ -539,17 +368,26 @@ void bind_soft(py::module_& m) {
       .def("advance", &VirtualClock::advance, py::arg("nanoseconds"), py::call_guard<Unlocked>());
 
   py::class_<Wire, std::shared_ptr<Wire>>(m, "Wire", "What soft NICs are connected by.")
-      .def(py::init(&make_wire), py::arg("name") = py::none(), py::kw_only(), py::arg("loss") = 0.0,
-           py::arg("duplicate") = 0.0, py::arg("reorder") = 0.0, py::arg("corrupt") = 0.0, py::arg("delay") = 0.0,
-           py::arg("reorder_depth") = Faults{}.reorder_depth, py::arg("delay_ns") = Faults{}.delay_ns,
-           py::arg("seed") = 0, py::arg("clock") = py::none(), py::arg("frames") = false,
-           "A new wire in this process; by the name \"\" the process's default wire, by \"shm:NAME\" the one that "
-           "processes of this machine share. With faults (probabilities for each packet) or frames=True, packets cross "
-           "as RoCEv2 frames.")
+      .def(
+          py::init(&make_wire), py::arg("name") = py::none(), py::kw_only(), py::arg("loss") = 0.0,
+          py::arg("duplicate") = 0.0, py::arg("reorder") = 0.0, py::arg("corrupt") = 0.0, py::arg("delay") = 0.0,
+          py::arg("reorder_depth") = Faults{}.reorder_depth, py::arg("delay_ns") = Faults{}.delay_ns,
+          py::arg("seed") = 0, py::arg("clock") = py::none(), py::arg("frames") = false,
+          "A new wire in this process; by the name \"\" the process's default wire, by \"shm:NAME\" the one that "
+          "processes of this\nmachine share, by \"dgram:LOCAL,REMOTE\" one to the peer that speaks frames as datagrams "
+          "at a Unix socket.\n\n"
+          "Probabilities for each packet that a NIC here sends, each for itself, from 0 to 1:\n"
+          "  loss       it does not arrive\n"
+          "  duplicate  it arrives twice\n"
+          "  reorder    1 to reorder_depth later packets overtake it, or delay_ns pass\n"
+          "  corrupt    1 to 4 bits of its frame change\n"
+          "  delay      it arrives up to delay_ns later, and others may overtake it\n\n"
+          "The same seed makes the same faults. clock is what delays run on, by default the machine's. With faults, or "
+          "frames=True,\npackets cross as RoCEv2 frames, which capture and take show.")
       .def_property_readonly("name", &Wire::name)
       .def(
-          "capture", [](Wire& self, size_t limit) { framed(self).capture(limit); }, py::arg("limit"),
-          "Keeps the frames sent from here on, the first `limit` of them.")
+          "capture", [](Wire& self, const py::object& limit) { framed(self).capture(count_of(limit, "limit")); },
+          py::arg("limit"), "Keeps the frames sent from here on, the first `limit` of them.")
       .def(
           "take",
           [](Wire& self) {
@@ -565,7 +403,7 @@ void bind_soft(py::module_& m) {
              std::memcpy(address, Bytes(mac).exactly(6, "the MAC"), 6);
              return unlocked([&] { return std::make_shared<Tap>(wire, address); });
            }),
-           py::arg("wire"), py::arg("mac"))
+           py::arg("wire").none(false), py::arg("mac"))
       .def(
           "send",
           [](Tap& self, const py::buffer& frame) {
@@ -574,6 +412,13 @@ void bind_soft(py::module_& m) {
             return result == soft::wire::Malformed::No ? std::string() : std::string(soft::wire::name(result));
           },
           py::arg("frame"), "Sends a frame. What a receiver would throw away is not sent, and the result says why.")
+      .def(
+          "send_ethernet",
+          [](Tap& self, const py::buffer& frame) {
+            const Bytes bytes(frame);
+            unlocked([&] { self.send_ethernet(bytes.data(), bytes.size()); });
+          },
+          py::arg("frame"), "Sends a frame as it is, whatever it carries, to the Ethernet of its receivers.")
       .def("receive",
            [](Tap& self) {
              py::list out;
@@ -604,7 +449,19 @@ void bind_soft(py::module_& m) {
           },
           py::arg("at"), py::arg("data"));
 
+  // A join that waits for another process answers signals.
+  Wire::while_waiting([] {
+    if (!python_runs()) return;
+    py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
+  m.def(
+      "remove_abandoned_wires", [] { unlocked([] { Wire::remove_abandoned(); }); },
+      "Removes the files of wires \"shm:NAME\" of this user that no process is on any more.");
+
+  bind_soft_function(m);
   bind_bnxt(m);
+  bind_soft_mlx5(m);
 }
 
 }  // namespace userdma::python

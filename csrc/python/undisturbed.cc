@@ -1,39 +1,23 @@
 #include "python/undisturbed.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
+#include "host/fork.h"
 #include "python/gil.h"
 #include "python/host.h"
-#include "soft/fork.h"
+#include "soft/thread.h"
 
 namespace userdma::python {
 
 namespace {
 
-bool python_runs() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
 // A thread that runs one piece of work at a time. It is never ended: at exit it waits, without the GIL.
 class Helper {
  public:
   Helper() {
-    // A signal of the process goes to whichever thread takes it: not to this one.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { loop(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    soft::start_thread("userdma-fw", [this] { loop(); }).detach();
   }
 
   // Without the GIL.
@@ -78,9 +62,9 @@ class Helper {
 Helper& helper() {
   static Helper* made = nullptr;
   static uint64_t generation = 0;
-  if (!made || generation != soft::fork_generation()) {
+  if (!made || generation != host::fork_generation()) {
     made = new Helper;
-    generation = soft::fork_generation();
+    generation = host::fork_generation();
   }
   return *made;
 }
@@ -90,7 +74,7 @@ Helper& helper() {
 void undisturbed(const std::function<void()>& work) {
   if (!python_runs()) return;
   py::gil_scoped_acquire gil;
-  const auto main = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  const auto main = python_object("threading", "main_thread")().attr("ident").cast<unsigned long>();
   if (PyThread_get_thread_ident() != main) {
     work();
     return;
@@ -98,7 +82,7 @@ void undisturbed(const std::function<void()>& work) {
   Helper* other;
   try {
     other = &helper();
-  } catch (const std::system_error&) {  // the system gives no more threads
+  } catch (const host::Error&) {  // the system gives no more threads
     work();
     return;
   }

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace userdma::soft {
@@ -25,10 +27,16 @@ struct Identity {
   int vector_bar = 4;                      // where the MSI-X table and pending bits are
   uint32_t vector_table = 0;
   uint32_t vector_pending = 0;
-  uint64_t serial = 0;      // device serial number (EUI-64)
-  unsigned link_speed = 5;  // 1: 2.5 GT/s ... 5: 32 GT/s
+  std::vector<uint8_t> vital_data;  // what `vital_product_data` makes; empty: no such capability
+  bool gateway = false;             // a vendor-specific capability by which drivers take semaphores, as ConnectX has it
+  uint64_t serial = 0;              // device serial number (EUI-64)
+  unsigned link_speed = 5;          // 1: 2.5 GT/s ... 5: 32 GT/s
   unsigned link_width = 16;
 };
+
+// Vital product data (PCI base specification 3.0, appendix I): the name, the part number and the serial number, each of
+// at most 255 characters.
+std::vector<uint8_t> vital_product_data(const std::string& name, const std::string& part, const std::string& serial);
 
 class ConfigSpace {
  public:
@@ -54,6 +62,8 @@ class ConfigSpace {
   uint64_t bar(int index) const;  // the address in the BAR, 0 where there is none
   void set_bar(int index, uint64_t address);
   void enable_vectors(bool on);
+  // Whether the function may request AtomicOps (PCIe base specification 6.15), now and from each reset on.
+  void enable_atomics(bool on);
 
  private:
   uint32_t get(unsigned offset, unsigned width) const;
@@ -66,6 +76,11 @@ class ConfigSpace {
   std::vector<uint8_t> writable_;
   std::vector<uint8_t> clears_;
   std::array<uint64_t, 6> bar_bytes_;
+  void gateway_written(unsigned offset, unsigned width, uint32_t held);
+
+  std::vector<uint8_t> vital_data_;
+  bool gateway_;
+  std::map<uint32_t, uint32_t> semaphores_;  // by address: who holds it
 };
 
 }  // namespace userdma::soft

@@ -6,16 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "host/text.h"
+
 namespace userdma::soft {
 namespace {
 
-std::string hex(uint64_t value) {
-  static const char digits[] = "0123456789abcdef";
-  std::string text;
-  do text.insert(text.begin(), digits[value & 15]);
-  while (value >>= 4);
-  return "0x" + text;
-}
+using host::hex;
 
 }  // namespace
 
@@ -27,16 +23,27 @@ Dma::~Dma() {
   delete last;
 }
 
-void Dma::map(uint64_t bus, void* at, uint64_t bytes) {
+void Dma::map(uint64_t bus, void* at, uint64_t bytes, Access access) {
+  if (reinterpret_cast<uintptr_t>(at) % page) throw std::invalid_argument("Dma::map: not on a page: " + hex(bus));
+  map({bus, static_cast<uint8_t*>(at), bytes, access, nullptr});
+}
+
+void Dma::map_remote(uint64_t bus, Remote& remote, uint64_t bytes, Access access) {
+  map({bus, nullptr, bytes, access, &remote});
+}
+
+void Dma::map(const Extent& extent) {
   constexpr uint64_t limit = uint64_t{1} << address_bits;
-  if (bus % page || reinterpret_cast<uintptr_t>(at) % page)
-    throw std::invalid_argument("Dma::map: not on a page: " + hex(bus));
-  if (bytes == 0 || bytes > limit || bus > limit - bytes)
+  const uint64_t bus = extent.bus;
+  if (bus % page) throw std::invalid_argument("Dma::map: not on a page: " + hex(bus));
+  if (extent.bytes == 0 || extent.bytes > limit || bus > limit - extent.bytes)
     throw std::invalid_argument("Dma::map: no such bus addresses: " + hex(bus));
-  bytes = (bytes + page - 1) & ~(page - 1);
+  const uint64_t bytes = (extent.bytes + page - 1) & ~(page - 1);
   if (!empty(*top_, levels - 1, bus, bus + bytes))
     throw std::invalid_argument("Dma::map: already mapped in part: " + hex(bus));
-  place(*top_, levels - 1, bus, bus + bytes, new Extent{bus, static_cast<uint8_t*>(at), bytes});
+  auto* placed = new Extent(extent);
+  placed->bytes = bytes;
+  place(*top_, levels - 1, bus, bus + bytes, placed);
   pages_ += bytes >> page_shift;
 }
 
@@ -58,6 +65,9 @@ void Dma::unmap(uint64_t bus, uint64_t bytes) {
   last_ = &nothing_;
   ++generation_;
   for (const Extent* extent : found) {
+    const uint64_t first = extent->bus >> granule_shift, last = (extent->bus + extent->bytes - 1) >> granule_shift;
+    if (last - first >= granules) all_ended_ = generation_;
+    for (uint64_t i = first; i <= last && last - first < granules; i++) ended_[i % granules] = generation_;
     clear(*top_, levels - 1, extent->bus, extent->bus + extent->bytes);
     pages_ -= extent->bytes >> page_shift;
     delete extent;
@@ -66,28 +76,73 @@ void Dma::unmap(uint64_t bus, uint64_t bytes) {
 
 bool Dma::read(uint64_t bus, void* into, uint64_t bytes) {
   auto* to = static_cast<uint8_t*>(into);
+  return each_piece(
+      bus, bytes, false,
+      [&](const uint8_t* at, uint64_t n) {
+        std::memcpy(to, at, n);
+        to += n;
+      },
+      [&](Remote& remote, uint64_t at, uint64_t n) {
+        const bool done = remote.read(at, to, n);
+        to += n;
+        return done;
+      });
+}
+
+bool Dma::write(uint64_t bus, const void* from, uint64_t bytes) {
+  const auto* at = static_cast<const uint8_t*>(from);
+  return each_piece(
+      bus, bytes, true,
+      [&](uint8_t* to, uint64_t n) {
+        std::memcpy(to, at, n);
+        at += n;
+      },
+      [&](Remote& remote, uint64_t to, uint64_t n) {
+        const bool done = remote.write(to, at, n);
+        at += n;
+        return done;
+      });
+}
+
+template <class Local, class Elsewhere>
+bool Dma::each_piece(uint64_t bus, uint64_t bytes, bool write, Local&& local, Elsewhere&& elsewhere) {
   while (bytes) {
-    wire::Span span = translate(bus, bytes, false);
-    if (!span.at) return false;
-    std::memcpy(to, span.at, span.bytes);
-    to += span.bytes;
-    bus += span.bytes;
-    bytes -= span.bytes;
+    const Extent* extent = look_up(bus, write);
+    const uint64_t n = extent ? std::min(bytes, extent->bytes - (bus - extent->bus)) : 0;
+    if (extent && extent->at) {
+      local(extent->at + (bus - extent->bus), n);
+    } else if (!extent || !elsewhere(*extent->remote, bus, n)) {
+      fault(bus, write);
+      return false;
+    }
+    bus += n;
+    bytes -= n;
   }
   return true;
 }
 
-bool Dma::write(uint64_t bus, const void* from, uint64_t bytes) {
-  auto* at = static_cast<const uint8_t*>(from);
-  while (bytes) {
-    wire::Span span = translate(bus, bytes, true);
-    if (!span.at) return false;
-    std::memcpy(span.at, at, span.bytes);
-    at += span.bytes;
-    bus += span.bytes;
-    bytes -= span.bytes;
+bool Dma::held(uint64_t generation, uint64_t bus, uint64_t bytes) const {
+  if (all_ended_ > generation) return false;
+  const uint64_t first = bus >> granule_shift, last = (bus + std::max<uint64_t>(bytes, 1) - 1) >> granule_shift;
+  if (last - first >= granules) return false;
+  for (uint64_t i = first; i <= last; i++) {
+    if (ended_[i % granules] > generation) return false;
   }
   return true;
+}
+
+Dma::Piece Dma::look(uint64_t bus, uint64_t bytes) const {
+  const Extent* extent = enabled_ ? find(bus) : nullptr;
+  if (!extent || !extent->at) return {nullptr, std::min(bytes, page - bus % page), None};
+  const uint64_t offset = bus - extent->bus;
+  return {extent->at + offset, std::min(bytes, extent->bytes - offset), extent->access};
+}
+
+const Dma::Extent* Dma::look_up(uint64_t bus, bool write) {
+  const Extent* extent = enabled_ ? find(bus) : nullptr;
+  if (!extent || !(extent->access & (write ? Write : Read))) return nullptr;
+  if (extent->at && extent->access == ReadWrite) last_ = extent;
+  return extent;
 }
 
 const Dma::Extent* Dma::find(uint64_t bus) const {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "host/relax.h"
+
 namespace userdma::soft {
 
 // Sleeps while `word` is `value`, at most `nanoseconds` (UINT64_MAX: without end). May wake up early. False: the time
@@ -11,13 +13,6 @@ namespace userdma::soft {
 bool futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t nanoseconds, bool shared);
 void futex_wake(std::atomic<uint32_t>& word, int threads, bool shared);
 
-// What a thread does between looks at a word that another thread is about to change.
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+using host::relax;
 
 }  // namespace userdma::soft

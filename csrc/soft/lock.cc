@@ -1,12 +1,16 @@
 #include "soft/lock.h"
 
+#include <climits>
+
 #include "soft/futex.h"
 
 namespace userdma::soft {
 namespace {
 
 constexpr unsigned spins = 200;
-constexpr unsigned patience = 2;  // times to be woken and find it taken again
+constexpr unsigned patience = 3;      // times to have slept and find it taken
+constexpr uint64_t sleep_ns = 50000;  // see unlock
+constexpr uint64_t starving_ns = 10000;
 
 }  // namespace
 
@@ -15,28 +19,24 @@ void Lock::lock_slow() {
     if (try_lock()) return;
     relax();
   }
-  unsigned lost = 0;
-  uint32_t word = word_.load(std::memory_order_relaxed);
-  for (;;) {
-    if (word == Free || word == Granted) {
-      // Others may sleep too, so it is contended.
-      if (word_.compare_exchange_weak(word, Contended, std::memory_order_acquire, std::memory_order_relaxed)) return;
-      continue;
-    }
-    const uint32_t mark = lost >= patience || word == Starving ? Starving : Contended;
-    if (word != mark && !word_.compare_exchange_weak(word, mark, std::memory_order_relaxed)) continue;
-    futex_wait(word_, mark, UINT64_MAX, false);
-    ++lost;
-    word = word_.load(std::memory_order_relaxed);
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  bool first = false;  // this is the one that starves
+  for (unsigned lost = 0;; ++lost) {
+    if (first ? take() : try_lock()) break;
+    uint32_t none = 0;
+    if (lost >= patience && !first) first = starving_.compare_exchange_strong(none, 1, std::memory_order_relaxed);
+    futex_wait(word_, 1, first ? starving_ns : sleep_ns, false);
+    // Free, but for the one that starves: its time is near.
+    if (!first && word_.load(std::memory_order_relaxed) == 0 && starving_.load(std::memory_order_relaxed))
+      futex_wait(starving_, 1, sleep_ns, false);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  if (first) {
+    starving_.store(0, std::memory_order_relaxed);
+    futex_wake(starving_, INT_MAX, false);
   }
 }
 
-void Lock::unlock_slow() {
-  // Waiters change it from Contended to Starving meanwhile.
-  uint32_t word = Contended;
-  if (!word_.compare_exchange_strong(word, Free, std::memory_order_release, std::memory_order_relaxed))
-    word_.store(Granted, std::memory_order_release);
-  futex_wake(word_, 1, false);
-}
+void Lock::wake() { futex_wake(word_, starving_.load(std::memory_order_relaxed) ? INT_MAX : 1, false); }
 
 }  // namespace userdma::soft

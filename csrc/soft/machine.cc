@@ -1,6 +1,7 @@
 #include "soft/machine.h"
 
 #include <algorithm>
+#include <string>
 
 namespace userdma::soft {
 
@@ -9,11 +10,25 @@ Machine& Machine::instance() {
   return *machine;
 }
 
-uint64_t Machine::place(uint64_t bytes, uint64_t alignment) {
+uint64_t Machine::place(uint64_t bytes, uint64_t alignment, uint64_t apart) {
   std::lock_guard guard(mutex_);
-  const uint64_t at = (next_ + alignment - 1) & ~(alignment - 1);
-  next_ = at + bytes;
-  return at;
+  const auto at = free_.take(bytes, alignment, next_);
+  if (!at) {
+    throw host::MemoryError("the machine of this process's soft NICs has no physical addresses left for " +
+                            std::to_string(bytes) + " bytes together: free some of its memory, or close a NIC");
+  }
+  next_ = *at + bytes + apart;
+  return *at;
+}
+
+void Machine::give_back(uint64_t at, uint64_t bytes) {
+  std::lock_guard guard(mutex_);
+  free_.give(at, bytes);
+}
+
+uint64_t Machine::available() {
+  std::lock_guard guard(mutex_);
+  return free_.available();
 }
 
 void Machine::show(uint64_t bus, uint8_t* at, uint64_t bytes) {

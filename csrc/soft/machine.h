@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "host/iova.h"
+
 namespace userdma::soft {
 
 class Machine {
@@ -24,8 +26,12 @@ class Machine {
     ~Reacher() = default;
   };
 
-  // `bytes` of physical addresses that nothing else has, aligned to `alignment` (a power of two).
-  uint64_t place(uint64_t bytes, uint64_t alignment);
+  // `bytes` (whole pages) of physical addresses that nothing else has, aligned to `alignment` (a power of two);
+  // `apart` free bytes lie between it and what is placed next. Throws host::MemoryError.
+  uint64_t place(uint64_t bytes, uint64_t alignment, uint64_t apart = 0);
+  // Nothing is there any more. The addresses are used again only after all others.
+  void give_back(uint64_t at, uint64_t bytes);
+  uint64_t available();  // bytes of addresses that nothing has
 
   // Memory behind a BAR: every reacher sees it, those that come later too.
   void show(uint64_t bus, uint8_t* at, uint64_t bytes);
@@ -40,8 +46,12 @@ class Machine {
     uint64_t bytes;
   };
 
+  static constexpr uint64_t first_ = 0x1'0000'0000;  // past the 32-bit hole
+  static constexpr uint64_t end_ = uint64_t{1} << 52;
+
   std::mutex mutex_;
-  uint64_t next_ = 0x1'0000'0000;  // past the 32-bit hole
+  host::IovaAllocator free_{{{first_, end_ - first_}}, 4096};
+  uint64_t next_ = first_;
   std::map<uint64_t, Shown> shown_;
   std::vector<Reacher*> reachers_;
 };

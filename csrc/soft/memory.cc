@@ -142,9 +142,10 @@ Arena::Block& Arena::make_block(size_t bytes) {
   if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0 && ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) {
+    const char* limit = errno == EFBIG ? "; raise `ulimit -f`" : "; raise `ulimit -v`, if it is limited";
     std::string why = reason();
     ::close(fd);
-    throw host::MemoryError("no DMA memory of " + std::to_string(bytes) + " bytes: " + why + " (ulimit -v?)");
+    throw host::MemoryError("no DMA memory of " + std::to_string(bytes) + " bytes: " + why + limit);
   }
   auto* start = static_cast<uint8_t*>(base);
   Block block{describe(fd, 0, start, bytes), false, {{0, bytes}}, 0};

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "host/function.h"
+#include "host/text.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // linux/mman.h, since 5.14
@@ -23,13 +24,9 @@
 
 namespace userdma::soft {
 
-namespace {
+using host::hex;
 
-std::string hex(uintptr_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<size_t>(value));
-  return text;
-}
+namespace {
 
 // ---- What the process has mapped ---------------------------------------------------------------------------------
 

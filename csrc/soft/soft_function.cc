@@ -1,6 +1,7 @@
 #include "soft/soft_function.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,25 +13,22 @@
 #include <cstring>
 #include <utility>
 
+#include "host/text.h"
 #include "hw/pci.h"
 
 namespace userdma::soft {
+
+using host::hex;
 
 namespace pci = hw::pci;
 
 namespace {
 
 // IOVAs begin well past zero and end below where a process maps memory, so that neither a null nor a process address
-// is ever one. They are not used twice: an address that is stale faults.
+// is ever one. They are used again only after all others were, so that an address that is stale faults.
 constexpr uint64_t first_iova = 0x4000'0000;
 constexpr uint64_t iova_limit = 0x1000'0000'0000;
 constexpr uint64_t huge_page = 2 << 20;
-
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 }  // namespace
 
@@ -39,38 +37,58 @@ SoftFunction::SoftFunction(const Identity& identity, const Options& options)
       options_(options),
       config_(identity),
       interrupts_(identity.vectors, -1),
+      host_masked_(identity.vectors),
       arena_(std::make_shared<Arena>(options.memory)),
       segments_(std::make_unique<PinnedSegments>(*arena_)),
+      iova_bytes_(options.iovas ? options.iovas : iova_limit - first_iova),
+      iova_({{first_iova, iova_bytes_}}, Arena::page()),
       next_iova_(first_iova),
       random_(options.seed) {
   Nic::Options nic;
   std::copy(options.mac.begin(), options.mac.end(), nic.mac);
   nic.thread = options.thread;
+  try {
+    place_bars();
+    config_.write(pci::kCommand, 2, pci::command::kMemory);
+    reset_vectors();
+    nic_ = std::make_unique<Nic>(options_.wire, options_.clock, arena_.get(), nic);
+    {
+      std::lock_guard guard(nic_->lock());
+      apply_config();
+    }
+    if (!options_.iommu) Machine::instance().attach(*this);
+  } catch (...) {
+    nic_.reset();  // before its memory
+    drop_bars(true);
+    throw;
+  }
+}
+
+// As the machine's firmware leaves it: BARs placed, memory space on, bus mastering off.
+void SoftFunction::place_bars() {
   for (unsigned i = 0; i < pci::kBars; i += 2) {
     const size_t bytes = identity_.bar_bytes[i];
     if (!bytes) continue;
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) throw host::MemoryError("the BARs of " + options_.name + ": " + std::strerror(errno));
     bars_[i] = {static_cast<uint8_t*>(at), bytes};
-    // As the machine's firmware leaves it: BARs placed, memory space on, bus mastering off.
     bar_placed_[i] = Machine::instance().place(bytes, bytes);
     config_.set_bar(static_cast<int>(i), bar_placed_[i]);
   }
-  config_.write(pci::kCommand, 2, pci::command::kMemory);
-  reset_vectors();
-  nic_ = std::make_unique<Nic>(options_.wire, options_.clock, arena_.get(), nic);
-  {
-    std::lock_guard guard(nic_->lock());
-    apply_config();
+}
+
+void SoftFunction::drop_bars(bool owned) {
+  for (size_t i = 0; i < bars_.size(); i++) {
+    if (!bars_[i].memory) continue;
+    munmap(bars_[i].memory, bars_[i].bytes);
+    if (owned && bar_placed_[i]) Machine::instance().give_back(bar_placed_[i], bars_[i].bytes);
   }
-  if (!options_.iommu) Machine::instance().attach(*this);
 }
 
 SoftFunction::~SoftFunction() {
-  if (!nic_->owned()) nic_.release();
-  for (BarMemory& bar : bars_) {
-    if (bar.memory) munmap(bar.memory, bar.bytes);
-  }
+  const bool owned = nic_->owned();
+  if (!owned) nic_.release();
+  drop_bars(owned);
 }
 
 void SoftFunction::shut_down() { SoftFunction::release(); }
@@ -125,7 +143,10 @@ void SoftFunction::stored_hook(void* self, int bar, uint64_t offset, uint64_t va
     std::memset(function.bars_[static_cast<unsigned>(bar)].memory + offset, 0xff, width);
     return;
   }
-  if (bar == function.identity_.vector_bar) [[unlikely]] {
+  const Identity& identity = function.identity_;
+  // The table may share its BAR with doorbells.
+  if (bar == identity.vector_bar && offset - identity.vector_table < identity.vectors * pci::msix::kEntrySize)
+      [[unlikely]] {
     if (!function.nic_->owned()) return;
     std::lock_guard guard(function.nic_->lock());
     function.vectors_stored();
@@ -141,6 +162,7 @@ void SoftFunction::loading_hook(void* self, int bar, uint64_t offset, unsigned w
 void SoftFunction::show(bool visible) {
   if (visible == visible_.load(std::memory_order_relaxed)) return;
   if (!visible) visible_.store(false, std::memory_order_release);
+  std::lock_guard guard(showing_);
   for (unsigned i = 0; i < pci::kBars; i += 2) {
     BarMemory& bar = bars_[i];
     if (!bar.memory) continue;
@@ -148,7 +170,8 @@ void SoftFunction::show(bool visible) {
       std::memcpy(bar.memory, hidden_[i].data(), bar.bytes);
       hidden_[i] = {};
     } else {
-      hidden_[i].assign(bar.memory, bar.memory + bar.bytes);
+      // Nothing comes back to one that left the bus or was released.
+      if (!failed_ && !gone_) hidden_[i].assign(bar.memory, bar.memory + bar.bytes);
       std::memset(bar.memory, 0xff, bar.bytes);
     }
   }
@@ -159,6 +182,7 @@ bool SoftFunction::bar_read(int bar, uint64_t offset, void* into, size_t bytes) 
   const size_t size = bar_size(bar);
   if (offset > size || bytes > size - offset) return false;
   if (bytes <= 8) loading_hook(this, bar, offset, static_cast<unsigned>(bytes));
+  std::lock_guard guard(showing_);
   std::memcpy(into, registers(bar) + offset, bytes);
   return true;
 }
@@ -173,7 +197,10 @@ bool SoftFunction::bar_write(int bar, uint64_t offset, const void* from, size_t 
     while (width > bytes || offset % width) width /= 2;
     uint64_t value = 0;
     std::memcpy(&value, at, width);
-    std::memcpy(registers(bar) + offset, at, width);
+    {
+      std::lock_guard guard(showing_);
+      std::memcpy(registers(bar) + offset, at, width);
+    }
     stored_hook(this, bar, offset, value, width);
     at += width;
     offset += width;
@@ -228,30 +255,71 @@ int SoftFunction::interrupt(unsigned vector) {
   return fd;
 }
 
-void SoftFunction::connect_interrupt(unsigned vector, int fd) {
-  if (vector >= identity_.vectors || gone_ || !nic_->owned()) return;
-  const int own = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+void SoftFunction::connect_interrupt(unsigned vector, int own) {
+  if (vector >= identity_.vectors || gone_ || !nic_->owned()) {
+    if (own >= 0) close(own);
+    return;
+  }
   std::lock_guard guard(nic_->lock());
   if (const int before = std::exchange(interrupts_[vector], own); before >= 0) close(before);
+  if (own < 0) *pending_word(vector) &= ~(1u << vector % 32);
+  vectors_stored();
+}
+
+void SoftFunction::host_keeps_vectors(bool on) {
+  if (gone_ || !nic_->owned()) return;
+  std::lock_guard guard(nic_->lock());
+  host_vectors_ = on;
+  host_masked_.assign(identity_.vectors, false);
+}
+
+void SoftFunction::host_takes_atomics(bool on) {
+  if (gone_ || !nic_->owned()) return;
+  std::lock_guard guard(nic_->lock());
+  config_.enable_atomics(on);
+}
+
+void SoftFunction::mask_interrupt(unsigned vector, bool masked) {
+  if (vector >= identity_.vectors || gone_ || !nic_->owned()) return;
+  std::lock_guard guard(nic_->lock());
+  host_masked_[vector] = masked;
+  vectors_stored();
+}
+
+void SoftFunction::trigger_interrupt(unsigned vector) {
+  if (vector >= identity_.vectors || gone_ || !nic_->owned()) return;
+  std::lock_guard guard(nic_->lock());
+  signal(vector);
+}
+
+bool SoftFunction::vectors_on() const {
+  if (!config_.bus_master()) return false;
+  if (!host_vectors_) return config_.vectors_enabled();
+  return std::any_of(interrupts_.begin(), interrupts_.end(), [](int fd) { return fd >= 0; });
+}
+
+bool SoftFunction::vector_open(unsigned vector) {
+  if (host_vectors_) return interrupts_[vector] >= 0 && !host_masked_[vector];
+  return visible_ && !config_.vectors_masked() &&
+         !(vector_entry(vector)[pci::msix::kEntryControl / 4] & pci::msix::kEntryMasked);
 }
 
 void SoftFunction::raise(unsigned vector) {
-  if (vector >= identity_.vectors || failed_ || !config_.vectors_enabled() || !config_.bus_master()) return;
-  const bool masked = vector_entry(vector)[pci::msix::kEntryControl / 4] & pci::msix::kEntryMasked;
-  if (masked || config_.vectors_masked() || !visible_) {
-    *pending_word(vector) |= 1u << vector % 32;
-  } else {
+  if (vector >= identity_.vectors || failed_ || !vectors_on()) return;
+  if (vector_open(vector)) {
     signal(vector);
+  } else {
+    *pending_word(vector) |= 1u << vector % 32;
   }
 }
 
 void SoftFunction::vectors_stored() {
-  if (!config_.vectors_enabled() || config_.vectors_masked() || !config_.bus_master() || !visible_) return;
+  if (!visible_ || !vectors_on()) return;
   for (unsigned i = 0; i < identity_.vectors; i += 32) {
     for (uint32_t pending = *pending_word(i); pending; pending &= pending - 1) {
       const unsigned vector = i + static_cast<unsigned>(std::countr_zero(pending));
       if (vector >= identity_.vectors) break;
-      if (vector_entry(vector)[pci::msix::kEntryControl / 4] & pci::msix::kEntryMasked) continue;
+      if (!vector_open(vector)) continue;
       *pending_word(vector) &= ~(1u << vector % 32);
       signal(vector);
     }
@@ -260,6 +328,11 @@ void SoftFunction::vectors_stored() {
 
 void SoftFunction::signal(unsigned vector) {
   const uint64_t one = 1;
+  if (host_vectors_) {
+    // The client's, which may be one that blocks when it is full: the NIC does not wait for it.
+    pollfd room{interrupts_[vector], POLLOUT, 0};
+    if (interrupts_[vector] >= 0 && poll(&room, 1, 0) <= 0) return;
+  }
   if (interrupts_[vector] >= 0 && write(interrupts_[vector], &one, sizeof one) < 0) {
     // Full: its reader has 2^64 - 2 of them to take already.
   }
@@ -282,7 +355,7 @@ void SoftFunction::restart(bool keep_config) {
       if (bar.memory) madvise(bar.memory, bar.bytes, MADV_DONTNEED);  // private and anonymous: zeros
     }
     reset_vectors();
-    if (keep_config && vectors) {
+    if (keep_config && vectors && !host_vectors_) {
       for (unsigned i = 0; i < identity_.vectors; i++) {
         if (interrupts_[i] >= 0) open_vector(i);
       }
@@ -346,15 +419,21 @@ uint64_t SoftFunction::random() {  // splitmix64
   return z ^ z >> 31;
 }
 
-// Aligned as a driver of an IOMMU would: so that big pages serve big memory.
+// Aligned as a driver of an IOMMU would: so that big pages serve big memory. A hole of a page follows each: a device
+// that runs past the end faults.
 uint64_t SoftFunction::place_iova(uint64_t bytes) {
   const uint64_t alignment = std::clamp<uint64_t>(std::bit_floor(bytes), page(), huge_page);
-  const uint64_t at = (next_iova_ + alignment - 1) & ~(alignment - 1);
-  if (bytes > iova_limit - at)
-    throw host::MemoryError(options_.name + " has no IOVAs left for " + std::to_string(bytes) + " bytes");
-  next_iova_ = at + bytes + page();  // a hole after each: a device that runs past the end faults
-  return at;
+  const auto at = iova_.take(bytes + page(), alignment, next_iova_);
+  if (!at) {
+    throw host::MemoryError(options_.name + " has no IOVAs left for " + std::to_string(bytes) + " bytes together: " +
+                            std::to_string(iova_.available()) + " of " + std::to_string(iova_bytes_) +
+                            " are free; deregister regions, unpin or free other memory of it first");
+  }
+  next_iova_ = *at + bytes + page();
+  return *at;
 }
+
+void SoftFunction::give_iova(uint64_t at, uint64_t bytes) { iova_.give(at, bytes + page()); }
 
 // As a machine that has run for a while gives it: huge pages where they fit, smaller pieces elsewhere, mostly apart
 // from each other.
@@ -364,7 +443,13 @@ std::vector<host::Run> SoftFunction::place_physical(uint64_t bytes) {
     uint64_t piece = std::min<uint64_t>(std::bit_floor(bytes), huge_page);
     if (piece > page() && random() % 4 == 0) piece = std::max<uint64_t>(page(), piece >> (1 + random() % 4));
     const uint64_t apart = random() % 4 == 0 ? 0 : page() * (1 + random() % 16);
-    const uint64_t at = Machine::instance().place(piece + apart, piece);
+    uint64_t at;
+    try {
+      at = Machine::instance().place(piece, piece, apart);
+    } catch (const host::MemoryError&) {
+      for (const host::Run& run : runs) Machine::instance().give_back(run.address, run.bytes);
+      throw;
+    }
     if (!runs.empty() && runs.back().address + runs.back().bytes == at) {
       runs.back().bytes += piece;
     } else {
@@ -373,6 +458,21 @@ std::vector<host::Run> SoftFunction::place_physical(uint64_t bytes) {
     bytes -= piece;
   }
   return runs;
+}
+
+void SoftFunction::begin_serving() {
+  std::lock_guard guard(held_mutex_);
+  if (gone_ || !nic_->owned()) throw host::MachineError(options_.name + " was released");
+  if (served_) throw host::MachineError(options_.name + " is served already");
+  if (!held_.empty()) throw host::MachineError(options_.name + " is in use: this process has memory mapped for it");
+  served_.store(true, std::memory_order_release);
+}
+
+void SoftFunction::check_memory() {
+  if (served_) {
+    throw host::MachineError(options_.name +
+                             " is served over vfio-user: its memory is the client's, not this process's");
+  }
 }
 
 host::Memory SoftFunction::alloc_dma(size_t bytes) {
@@ -384,6 +484,7 @@ host::Memory SoftFunction::alloc_dma(size_t bytes) {
   memory.data = allocation->data();
   memory.size = held.bytes = allocation->size();
   std::lock_guard guard(held_mutex_);
+  check_memory();
   if (options_.iommu) {
     held.iova = place_iova(held.bytes);
     memory.runs = {{held.iova, held.bytes}};
@@ -435,8 +536,11 @@ void SoftFunction::drop(Held& held) {
     std::lock_guard guard(held_mutex_);
     pinned_bytes_ -= held.bytes;
     segments_->remove(*held.pinned);
+    give_iova(held.iova, held.bytes);
   } else {
     nic_->recall(held.allocation->data(), held.allocation->size());
+    std::lock_guard guard(held_mutex_);
+    give_iova(held.iova, held.bytes);
   }
 }
 
@@ -454,6 +558,7 @@ void SoftFunction::unplace(uintptr_t end) {
     for (const host::Run& run : placed.runs) nic_->dma().unmap(run.address, run.bytes);
   }
   nic_->recall(placed.allocation->data(), placed.allocation->size());
+  for (const host::Run& run : placed.runs) Machine::instance().give_back(run.address, run.bytes);
 }
 
 host::Memory SoftFunction::pin(void* address, size_t bytes) {
@@ -467,6 +572,7 @@ host::Memory SoftFunction::pin(void* address, size_t bytes) {
   const size_t whole = (bytes + mask) & ~mask;
   if (!options_.iommu) return pin_physical(address, bytes, whole);
   std::lock_guard guard(held_mutex_);
+  check_memory();
   if (options_.pin_limit && (pinned_bytes_ > options_.pin_limit || whole > options_.pin_limit - pinned_bytes_)) {
     throw host::MemoryError("pinning " + std::to_string(whole) + " bytes for " + options_.name +
                             " is over the limit: " + std::to_string(pinned_bytes_) +
@@ -525,6 +631,20 @@ host::Memory SoftFunction::pin_physical(void* address, size_t bytes, size_t whol
   return memory;
 }
 
+void SoftFunction::map_memory(uint64_t bus, uint8_t* at, uint64_t bytes, Dma::Access access) {
+  if (gone_ || !nic_->owned()) return;
+  std::lock_guard locked(nic_->lock());
+  nic_->dma().map(bus, at, bytes, access);
+}
+
+void SoftFunction::map_memory(uint64_t bus, Dma::Remote& remote, uint64_t bytes, Dma::Access access) {
+  if (gone_ || !nic_->owned()) return;
+  std::lock_guard locked(nic_->lock());
+  nic_->dma().map_remote(bus, remote, bytes, access);
+}
+
+void SoftFunction::unmap_memory(uint64_t bus, uint8_t* at, uint64_t bytes) { device_memory_gone(bus, at, bytes); }
+
 void SoftFunction::device_memory(uint64_t bus, uint8_t* at, uint64_t bytes) {
   if (gone_ || !nic_->owned()) return;
   std::lock_guard locked(nic_->lock());
@@ -537,13 +657,111 @@ void SoftFunction::device_memory_gone(uint64_t bus, uint8_t* at, uint64_t bytes)
     std::lock_guard locked(nic_->lock());
     nic_->dma().unmap(bus, bytes);
   }
-  nic_->recall(at, bytes);
+  if (at) nic_->recall(at, bytes);
 }
 
 uint64_t SoftFunction::dma_pages() {
   if (gone_ || !nic_->owned()) return 0;
   std::lock_guard locked(nic_->lock());
   return nic_->dma().pages();
+}
+
+// ---- What every family's firmware has of it
+// ---------------------------------------------------------------------------
+
+void SoftFunction::check_owned() const {
+  if (!owned()) throw host::MachineError(name() + " was released, or is the parent process's");
+}
+
+void SoftFunction::check_there(uint32_t id) const {
+  if (!owned()) throw UnknownId(name() + " was released: it has no object " + std::to_string(id));
+}
+
+bool SoftFunction::bar_load(int bar, uint64_t offset, void* into, size_t bytes) {
+  const size_t size = bar_size(bar);
+  if (offset > size || bytes > size - offset) return false;
+  std::lock_guard guard(showing_);
+  std::memcpy(into, own_registers(bar) + offset, bytes);
+  return true;
+}
+
+uint8_t* SoftFunction::own_registers(int bar) {
+  std::vector<uint8_t>& hidden = hidden_[static_cast<unsigned>(bar)];
+  return hidden.empty() ? registers(bar) : hidden.data();
+}
+
+bool SoftFunction::bar_store(int bar, uint64_t offset, const void* from, size_t bytes) {
+  const size_t size = bar_size(bar);
+  if (offset > size || bytes > size - offset) return false;
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  std::lock_guard showing(showing_);
+  if (!failed()) std::memcpy(own_registers(bar) + offset, from, bytes);
+  return true;
+}
+
+bool SoftFunction::dma_read(uint64_t bus, void* into, size_t bytes) {
+  if (!owned()) return false;
+  std::lock_guard guard(nic().lock());
+  return nic().dma().read(bus, into, bytes);
+}
+
+bool SoftFunction::dma_write(uint64_t bus, const void* from, size_t bytes) {
+  if (!owned()) return false;
+  std::lock_guard guard(nic().lock());
+  return nic().dma().write(bus, from, bytes);
+}
+
+SoftFunction::Counts SoftFunction::stats() {
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  using Kind = hw::roce::Kind;
+  const transport::Stats& s = nic().engine().stats();
+  const wire::Counts w = nic().port().counts();
+  uint64_t dropped = 0;
+  for (const uint64_t n : s.dropped) dropped += n;
+  return {{"packets_sent", s.packets_sent},
+          {"packets_received", s.packets_received},
+          {"bytes_sent", s.bytes_sent},
+          {"bytes_received", s.bytes_received},
+          {"mtu_packets_sent", s.sent.all()},  // a large packet counts as those of an MTU that it stands for
+          {"mtu_packets_received", s.received.all()},
+          {"sends_sent", s.sent[Kind::Send]},  // and so do these
+          {"writes_sent", s.sent[Kind::Write]},
+          {"read_requests_sent", s.sent[Kind::ReadRequest]},
+          {"read_responses_sent", s.sent[Kind::ReadResponse]},
+          {"atomics_sent", s.sent[Kind::Atomic]},
+          {"sends_received", s.received[Kind::Send]},
+          {"writes_received", s.received[Kind::Write]},
+          {"read_requests_received", s.received[Kind::ReadRequest]},
+          {"read_responses_received", s.received[Kind::ReadResponse]},
+          {"atomics_received", s.received[Kind::Atomic]},
+          {"retransmits", s.retransmits},
+          {"timeouts", s.timeouts},
+          {"retries_exceeded", s.retries_exceeded},
+          {"rnr_naks_sent", s.rnr_naks_sent},
+          {"rnr_naks_received", s.rnr_naks_received},
+          {"sequence_naks_sent", s.sequence_naks_sent},
+          {"sequence_naks_received", s.sequence_naks_received},
+          {"naks_sent", s.naks_sent},
+          {"naks_received", s.naks_received},
+          {"implied_naks", s.implied_naks},
+          {"duplicates", s.duplicates},
+          {"dropped", dropped},
+          {"dropped_sequence", s.dropped[static_cast<size_t>(transport::Drop::Sequence)]},
+          {"dropped_no_receive", s.dropped[static_cast<size_t>(transport::Drop::NoReceive)]},
+          {"wire_sent", w.sent},
+          {"wire_received", w.received},
+          {"wire_dropped", w.dropped},
+          {"wire_recalled", w.recalled},
+          {"wire_lost", w.lost},
+          {"wire_duplicated", w.duplicated},
+          {"wire_reordered", w.reordered},
+          {"wire_delayed", w.delayed},
+          {"wire_corrupted", w.corrupted},
+          {"icrc_errors", w.icrc_errors},
+          {"dma_faults", nic().dma().faults()},
+          {"dma_fault_address", nic().dma().last_fault().address}};
 }
 
 }  // namespace userdma::soft

@@ -15,20 +15,29 @@
 b'hello'
 """
 
+try:
+    from userdma import _core
+except ImportError as error:
+    if "subinterpreter" not in str(error):  # CPython's own refusal, from 3.12 on, says "does not support loading"
+        raise
+    raise ImportError("userdma works in the main interpreter of a process only, not in a subinterpreter") from None
 from userdma._core import Completion, Side
 from userdma.errors import (
     DmaMemoryError,
     Error,
     FirmwareAnswerError,
+    FirmwareBusyError,
     FirmwareError,
+    FirmwareInternalError,
     FirmwareRefusedError,
     FirmwareStoppedError,
     FirmwareTimeoutError,
+    KernelRefusedError,
     MachineError,
     WorkError,
 )
 from userdma.nic import Nic
-from userdma.opening import open
+from userdma.opening import open as open
 from userdma.qp import Qp
 from userdma.region import Region
 from userdma.types import Access, Endpoint, ErrorKind, OtherError, RemoteMemory
@@ -41,10 +50,13 @@ __all__ = [
     "Error",
     "ErrorKind",
     "FirmwareAnswerError",
+    "FirmwareBusyError",
     "FirmwareError",
+    "FirmwareInternalError",
     "FirmwareRefusedError",
     "FirmwareStoppedError",
     "FirmwareTimeoutError",
+    "KernelRefusedError",
     "MachineError",
     "Nic",
     "OtherError",
@@ -53,5 +65,6 @@ __all__ = [
     "RemoteMemory",
     "Side",
     "WorkError",
-    "open",
-]
+]  # not `open`: `from userdma import *` leaves the built-in one alone
+
+_core.keep_modules()  # what it would import later: at the interpreter's end nothing can be

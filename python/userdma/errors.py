@@ -1,7 +1,7 @@
 """What a control call can fail with.
 
-A wrong argument is ``ValueError`` and comes before any of these. A failed work queue entry is a value, its
-``Completion``, and becomes an exception only by ``Completion.raise_for_status``.
+A wrong argument is ``ValueError``, one of a wrong type ``TypeError``, and both come before any of these. A failed work
+queue entry is a value, its ``Completion``, and becomes an exception only by ``Completion.raise_for_status``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """A refusal by the machine, the system or the firmware: what was refused, by whom, and what to change."""
+    """A refusal by the machine, the system or the firmware: what was refused, by whom, and what to change
+    where that is known."""
 
 
 class DmaMemoryError(Error):
@@ -22,6 +23,15 @@ class DmaMemoryError(Error):
 
 class MachineError(Error):
     """The machine or the PCI function failed or refused: it left the bus, belongs to another, or was closed."""
+
+
+class KernelRefusedError(MachineError):
+    """The kernel's driver of a NIC that stays its own refused a call, ``call``, with the error ``errno``."""
+
+    def __init__(self, message: str, call: str = "", errno: int = 0) -> None:
+        super().__init__(message)
+        self.call = call
+        self.errno = errno
 
 
 class FirmwareError(Error):
@@ -50,6 +60,14 @@ class FirmwareAnswerError(FirmwareError):
 
 class FirmwareStoppedError(FirmwareError):
     """The firmware had stopped answering before this command, which was therefore not sent."""
+
+
+class FirmwareInternalError(FirmwareError):
+    """The firmware reported that it failed itself: it answers nothing any more until the NIC is reset."""
+
+
+class FirmwareBusyError(FirmwareError):
+    """The command was not sent: too many before it have no answer, or this very thread is in the middle of one."""
 
 
 class WorkError(Error):

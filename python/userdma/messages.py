@@ -13,13 +13,59 @@ share: the driver packs a request and decodes its answer, the firmware the other
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-__all__ = ["Command", "Field", "Fields", "Message", "Part", "Value"]
+__all__ = ["Command", "Description", "Field", "Fields", "Message", "Part", "Value"]
 
 Value = int | bytes | bytearray | memoryview | Sequence[int]
+
+
+class Description(ABC):
+    """What a message looks like. A family describes its messages as `Message` does, or as its firmware needs it
+    (`userdma.mlx5.layouts.Layout`); what was decoded is `Fields` either way."""
+
+    __slots__ = ()
+
+    name: str
+    size: int  # bytes
+
+    @property
+    @abstractmethod
+    def fields(self) -> Mapping[str, Any]:
+        """The fields by name, in the table's order."""
+
+    @abstractmethod
+    def pack(self, /, **values: Any) -> bytes:
+        """The message with these fields. ValueError says which name or value is wrong."""
+
+    @abstractmethod
+    def value(self, data: bytes, name: str) -> Any:
+        """A field of a message. AttributeError if there is none of this name."""
+
+    @abstractmethod
+    def raw(self, data: bytes, name: str) -> bytes:
+        """A field's bytes as they lie in memory. KeyError if there is none of this name."""
+
+    @abstractmethod
+    def shown(self, data: bytes) -> Iterator[str]:
+        """name=value of every field that is not zero."""
+
+    def names(self) -> list[str]:
+        """Whatever `value` knows."""
+        return list(self.fields)
+
+    def unpack(self, data: bytes | bytearray | memoryview, *, short: bool = False) -> Fields:
+        """Decodes the first `size` bytes; more are ignored. Fewer are ValueError, or with `short` end in zeros (an
+        older firmware's answer)."""
+        taken = bytes(data[: self.size])
+        if len(taken) < self.size:
+            if not short:
+                raise ValueError(f"{self.name}: {len(taken)} bytes are not its {self.size}")
+            taken = taken.ljust(self.size, b"\0")
+        return Fields(self, taken)
 
 
 class Part:
@@ -74,11 +120,11 @@ class Field:
         return f"Field({self.offset}, {self.width}, {self.name!r}{array}{parts})"
 
 
-class Message:
+class Message(Description):
     """A message: its name and size in bytes, its fields (by offset), and what fields are where a packer does not name
     them."""
 
-    __slots__ = ("_blank", "_parts", "defaults", "fields", "name", "size")
+    __slots__ = ("_blank", "_fields", "_parts", "defaults", "name", "size")
 
     def __init__(self, name: str, size: int, *fields: Field, defaults: Mapping[str, int] | None = None) -> None:
         self.name = name
@@ -100,11 +146,15 @@ class Message:
                 if key == field.name:
                     table[key] = field
             parts.update((part.name, part) for part in field.parts)
-        self.fields: Mapping[str, Field] = MappingProxyType(table)
+        self._fields: Mapping[str, Field] = MappingProxyType(table)
         self._parts: Mapping[str, Part] = MappingProxyType(parts)
         self.defaults: Mapping[str, int] = MappingProxyType(dict(defaults or {}))
         self._blank = bytes(size)
         self._blank = self.pack(**self.defaults)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return self._fields
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -131,15 +181,39 @@ class Message:
             self._put_part(out, part, value)
         return bytes(out)
 
-    def unpack(self, data: bytes | bytearray | memoryview, *, short: bool = False) -> Fields:
-        """Decodes the first `size` bytes; more are ignored. Fewer are ValueError, or with `short` end in zeros (an
-        older firmware's answer)."""
-        taken = bytes(data[: self.size])
-        if len(taken) < self.size:
-            if not short:
-                raise ValueError(f"{self.name}: {len(taken)} bytes are not its {self.size}")
-            taken = taken.ljust(self.size, b"\0")
-        return Fields(self, taken)
+    def value(self, data: bytes, name: str) -> Any:
+        field = self._fields.get(name)
+        if field is not None:
+            raw = data[field.offset : field.offset + field.size]
+            if not field.count:
+                return int.from_bytes(raw, "little")
+            if field.width == 1:
+                return raw
+            return tuple(int.from_bytes(raw[i : i + field.width], "little") for i in range(0, len(raw), field.width))
+        part = self._parts.get(name)
+        if part is not None:
+            return (self.value(data, part.field) & part.mask) >> part.shift
+        raise AttributeError(f"{self.name} has no field {name}")
+
+    def raw(self, data: bytes, name: str) -> bytes:
+        field = self._fields[name]
+        return data[field.offset : field.offset + field.size]
+
+    def names(self) -> list[str]:
+        return [*self._fields, *self._parts]
+
+    def shown(self, data: bytes) -> Iterator[str]:
+        for name, field in self._fields.items():
+            value = self.value(data, name)
+            if isinstance(value, bytes):
+                if any(value):
+                    yield f"{name}={value.hex()}"
+            elif isinstance(value, tuple):
+                if any(value):
+                    yield f"{name}={value}"
+            elif value:
+                inside = [f"{part.name}={(value & part.mask) >> part.shift:#x}" for part in field.parts]
+                yield from inside or [f"{name}={value:#x}"]
 
     def _put(self, out: bytearray, field: Field, value: Value) -> None:
         at = field.offset
@@ -193,30 +267,17 @@ class Fields:
 
     __slots__ = ("_data", "_message")
     _data: bytes
-    _message: Message
+    _message: Description
 
-    def __init__(self, message: Message, data: bytes) -> None:
+    def __init__(self, message: Description, data: bytes) -> None:
         object.__setattr__(self, "_message", message)
         object.__setattr__(self, "_data", data)
 
     def __getattr__(self, name: str) -> Any:
-        message = self._message
-        field = message.fields.get(name)
-        if field is not None:
-            raw = self[name]
-            if not field.count:
-                return int.from_bytes(raw, "little")
-            if field.width == 1:
-                return raw
-            return tuple(int.from_bytes(raw[i : i + field.width], "little") for i in range(0, len(raw), field.width))
-        part = message.parts.get(name)
-        if part is not None:
-            return (getattr(self, part.field) & part.mask) >> part.shift
-        raise AttributeError(f"{message.name} has no field {name}")
+        return self._message.value(self._data, name)
 
     def __getitem__(self, name: str) -> bytes:
-        field = self._message.fields[name]
-        return self._data[field.offset : field.offset + field.size]
+        return self._message.raw(self._data, name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{self._message.name}: a decoded message cannot be changed ({name})")
@@ -243,23 +304,11 @@ class Fields:
         raise TypeError(f"{self._message.name}: a decoded message cannot be pickled; its bytes can")
 
     def __dir__(self) -> list[str]:
-        return [*self._message.fields, *self._message.parts]
+        return self._message.names()
 
     def __repr__(self) -> str:
         """What is not zero."""
-        shown = []
-        for name, field in self._message.fields.items():
-            value = getattr(self, name)
-            if isinstance(value, bytes):
-                if any(value):
-                    shown.append(f"{name}={value.hex()}")
-            elif isinstance(value, tuple):
-                if any(value):
-                    shown.append(f"{name}={value}")
-            elif value:
-                inside = [f"{part.name}={(value & part.mask) >> part.shift:#x}" for part in field.parts]
-                shown.extend(inside or [f"{name}={value:#x}"])
-        return f"{self._message.name}({', '.join(shown)})"
+        return f"{self._message.name}({', '.join(self._message.shown(self._data))})"
 
 
 class Command:
@@ -268,7 +317,7 @@ class Command:
     __slots__ = ("buffer", "code", "name", "request", "response")
 
     def __init__(
-        self, name: str, code: int, request: Message, response: Message, buffer: Message | None = None
+        self, name: str, code: int, request: Description, response: Description, buffer: Description | None = None
     ) -> None:
         self.name = name
         self.code = code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import operator
 import os
 import threading
 import weakref
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Never, NoReturn, Protocol, TypeVar
 
 from userdma import _core
 from userdma.errors import Error
@@ -31,7 +32,7 @@ class Registration(Protocol):
 class Pair(Protocol):
     """A queue pair that the firmware made: what `Qp` needs to know of it."""
 
-    rings: _core.BnxtRings
+    rings: _core.Rings
     number: int
     psn: int
 
@@ -52,9 +53,6 @@ class Device(ABC):
     firmware_version: str
     limits: Mapping[str, int]
 
-    #: Buffers of the function's memory that the driver itself holds.
-    own_views = 0
-
     def __init__(self) -> None:
         self.orphans: deque[Any] = deque()
         self.regions: weakref.WeakSet[_core.Region] = weakref.WeakSet()
@@ -62,6 +60,11 @@ class Device(ABC):
         self.process = os.getpid()
         self.closed = ""  #: why the NIC takes no calls any more
         self.released = False  #: its function is given back
+
+    @abstractmethod
+    def check_reentry(self, what: str) -> None:
+        """Raise `Error` where no control call can run: within a firmware command of this very thread, in a signal
+        handler or a callback. `what` is what the error says was not done."""
 
     @abstractmethod
     def most_entries(self) -> int:
@@ -91,6 +94,14 @@ class Device(ABC):
     def device_memory(self, runs: list[tuple[int, int]], remote: Access) -> Any:
         """Register another device's memory."""
 
+    def dmabuf(self, fd: int, at: int, n: int, remote: Access) -> Any:
+        """Register a range of a dma-buf, where the kernel owns the NIC."""
+        raise Error(f"{self.function.name} is this process's, and a dma-buf only the kernel can map: use Region.device")
+
+    def owns(self, endpoint: Endpoint) -> bool:
+        """Whether it is the endpoint of a queue pair of this very NIC."""
+        return endpoint.gid == self.gid and endpoint.mac == self.mac
+
     @abstractmethod
     def deregister(self, registration: Any) -> None:
         """Deregister and free; what could not be given back stays until `close`."""
@@ -107,17 +118,19 @@ class Device(ABC):
         """Close the NIC. A second time does nothing; `BufferError` while a buffer of its memory is alive."""
         if self.released or self.process != os.getpid():
             return
+        self.check_reentry(f"the close of {self.function.name}")
         if not self.closed:
-            views = self.function.views - self.own_views
+            views = self.function.views
             if views > 0:
                 raise BufferError(
-                    f"{self.function.name} cannot be closed: {views} memoryviews or arrays of its memory are alive"
+                    f"{self.function.name} cannot be closed: memoryviews or arrays of its memory are alive ({views}): "
+                    f"delete them first"
                 )
             self.closed = "is closed"
         for pair in _alive(self.pairs):
-            pair.retire("of a NIC that is closed")
+            pair._retire("of a NIC that is closed")
         for region in _alive(self.regions):
-            region.retire("of a NIC that is closed")
+            region._retire("of a NIC that is closed")
         self._close()
         self.released = True
 
@@ -125,7 +138,7 @@ class Device(ABC):
         """This is the child of a fork: refuse everything, and touch nothing."""
         if self.released:
             return
-        self.closed = "belongs to the process that opened it, of which this is a fork"
+        self.closed = "belongs to the process that opened it, of which this is a fork: open another NIC here"
         self._refuse(self.closed)
         self.domain.abandon()
         # Nothing here may run the end of the parent's function, nor stop threads that are not here: keep it for good.
@@ -135,6 +148,10 @@ class Device(ABC):
         """The process ends with the NIC open: it must not write memory that will be another's."""
         with suppress(Error):
             self.function.reset()
+
+    def busy(self) -> bool:
+        """Whether a thread is within a control call, and stays there for more than a moment."""
+        return False
 
     def idle(self) -> bool:
         """Whether no entry of any of its queue pairs is under way."""
@@ -180,18 +197,31 @@ class Nic:
     """A NIC that `userdma.open` opened. A context manager: its end closes it.
 
     Regions and queue pairs hold their NIC. A NIC that nothing holds any more is closed, as are all at the end of the
-    interpreter. A child of a fork cannot use its parent's NICs: there every call is an error that says so.
+    interpreter. A child of a fork cannot use its parent's NICs: there every call is an error that says
+    so, but `close` and the other ends, which do nothing.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    _device: Device
+    _finalizer: weakref.finalize[[Device], Nic]
+
+    def __init__(self, *_: Never, **__: Never) -> None:
+        raise TypeError("NICs are opened by userdma.open")
+
+    @classmethod
+    def _make(cls, device: Device) -> Nic:
+        nic = cls.__new__(cls)
+        nic._device = device
         with _devices_lock:
             _devices.add(device)
-        self._finalizer = weakref.finalize(self, _finish, device)
+        nic._finalizer = weakref.finalize(nic, _finish, device)
+        return nic
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a NIC cannot be copied or pickled")
 
     @property
     def name(self) -> str:
-        """The PCI function's name, such as "0000:17:00.0" or "soft:bnxt#1"."""
+        """The PCI function's name, such as "0000:17:00.0" or "soft:bnxt#1", or the kernel's, such as "mlx5_0"."""
         return self._device.function.name
 
     @property
@@ -206,7 +236,7 @@ class Nic:
 
     @property
     def gid(self) -> bytes:
-        """Its RoCEv2 GID, 16 bytes: IPv4-mapped, made of its MAC address."""
+        """Its RoCEv2 GID, 16 bytes: IPv4-mapped, made of its MAC address; where the kernel owns it, the kernel's."""
         return self._device.gid
 
     @property
@@ -226,7 +256,7 @@ class Nic:
 
     @property
     def function(self) -> _core.Function:
-        """Its PCI function."""
+        """Its PCI function, or the kernel's file of it."""
         return self._device.function
 
     @property
@@ -236,12 +266,14 @@ class Nic:
 
     @property
     def counters(self) -> dict[str, int]:
-        """The NIC's own counters, by name."""
+        """The NIC's own counters, by name: packets (of the MTU) and bytes, RDMA's among them. Up to a second old.
+        Where the kernel owns it, the kernel's, by its names."""
         self._usable()
         return self._device.counters()
 
     @property
     def closed(self) -> bool:
+        """Whether it takes no calls any more."""
         return bool(self._device.closed)
 
     def close(self) -> None:
@@ -271,8 +303,6 @@ class Nic:
         """The device, or why there is none to be had."""
         device = self._device
         if device.closed:
-            if device.process != os.getpid():
-                raise Error(f"{self.name}: {device.closed}")
             raise ValueError(f"{self.name} {device.closed}")
         return device
 
@@ -283,9 +313,14 @@ class Nic:
 
 def _finish(device: Device) -> None:
     """Nothing holds the NIC any more, or the interpreter ends."""
+    # What outlives it, a buffer or a thread within a control call, does so only at the interpreter's end, which frees
+    # the memory with it.
+    if device.busy():
+        device.halt()
+        return
     try:
         device.close()
-    except BufferError:  # a buffer outlives it: only at the interpreter's end, which frees the memory with it
+    except (BufferError, Error):
         device.halt()
 
 
@@ -295,8 +330,18 @@ def check_nic(nic: object) -> Nic:
     return nic
 
 
+def integer(what: str, value: object) -> int:
+    """The number, or TypeError that names it."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, not {type(value).__name__}") from None
+
+
 def check_access(remote: object) -> Access:
     """The rights, or ValueError for a number that is none."""
-    if not isinstance(remote, int) or isinstance(remote, bool) or remote & ~7 or remote < 0:
+    if not isinstance(remote, int) or isinstance(remote, bool):
+        raise TypeError(f"remote must be userdma.Access flags, not {type(remote).__name__}")
+    if remote & ~7 or remote < 0:
         raise ValueError(f"remote must be userdma.Access flags, not {remote!r}")
     return Access(remote)

@@ -6,22 +6,23 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from userdma import _core, bnxt, pci
-from userdma.errors import Error
+from userdma import _core, families, pci, uverbs
+from userdma.errors import Error, MachineError
 from userdma.nic import Nic
 
 if TYPE_CHECKING:
     from userdma.soft import Wire
 
-_SOFT = {"soft:bnxt": "bnxt"}
-_KERNEL = re.compile(r"(mlx[45]|bnxt_re|irdma|hns|efa|erdma|mana|qedr|cxgb4|hfi1|siw|rxe|rocep|roceo|ibp)[\w.\-]*")
+_SOFT = ("soft:bnxt", "soft:mlx5")
+_KERNEL = re.compile(r"(mlx[45]|bnxt_re|irdma|hns|efa|erdma|mana|qedr|cxgb4|hfi1|siw|rxe|rocep|roceo|ibp)[\w.\-]+")
 
 
 def open(name: str | _core.Function, wire: str | Wire | None = None, iommu: bool = True) -> Nic:
     """Open a NIC and bring it up. Closed by its `close`, or at the end of a `with`.
 
-    `name`: "soft:bnxt", a new NIC in software; "0000:17:00.0", a PCI function, which VFIO or this process takes; or a
-    `Function`, which becomes the NIC's (its close releases it).
+    `name`: "soft:bnxt" or "soft:mlx5", a new NIC in software (a Thor2, a ConnectX); "0000:17:00.0", a PCI function,
+    which VFIO or this process takes; "mlx5_0", an RDMA device of the kernel, which stays its driver's; or a `Function`,
+    which becomes the NIC's (its close releases it).
 
     `wire` and `iommu` are for NICs in software: the wire it is on (a `userdma.soft.Wire` or the name of one, such as
     "shm:NAME"; by default the process's own), and whether it is behind an IOMMU.
@@ -34,17 +35,28 @@ def open(name: str | _core.Function, wire: str | Wire | None = None, iommu: bool
     if name in _SOFT:
         from userdma import soft
 
-        return _own(soft.bnxt(wire=_wire(wire), iommu=bool(iommu)))
+        make = getattr(soft, name.removeprefix("soft:"))
+        return _own(make(wire=_wire(wire), iommu=bool(iommu)))
     if pci.is_name(name):
         _no_soft_options(name, wire, iommu)
         return _own(pci.take(name))
-    if name == "soft:mlx5" or _is_kernel_device(name):
-        raise Error(f"{name}: this version has no driver for it; {_known()}")
-    raise ValueError(f"no NIC is called {name!r}; {_known()}")
+    if _is_kernel_device(name):
+        _no_soft_options(name, wire, iommu)
+        return _own(uverbs.take(name))
+    raise _no_name(name)
 
 
-def _known() -> str:
-    return 'names are "soft:bnxt" and the PCI functions that `userdma devices` lists, such as "0000:17:00.0"'
+def check_name(name: str) -> None:
+    """`ValueError` for what no NIC is ever called. One that has a NIC's name need not be there."""
+    if name not in _SOFT and not pci.is_name(name) and not _is_kernel_device(name):
+        raise _no_name(name)
+
+
+def _no_name(name: str) -> ValueError:
+    return ValueError(
+        f'no NIC is called {name!r}; names are "soft:bnxt", "soft:mlx5", and the PCI functions and the RDMA devices of '
+        f'the kernel that `userdma devices` lists, such as "0000:17:00.0" and "mlx5_0"'
+    )
 
 
 def _is_kernel_device(name: str) -> bool:
@@ -75,10 +87,17 @@ def _own(function: _core.Function) -> Nic:
 
 
 def _bring_up(function: _core.Function) -> Nic:
+    if function.released:
+        raise MachineError(f"{function.name} was released: no NIC can be opened on it any more")
+    if isinstance(function, _core.Uverbs):
+        return Nic._make(uverbs.open_device(function))
     vendor, device = function.config16(0x00), function.config16(0x02)
-    if (vendor, device) in bnxt.PRODUCTS:
-        return Nic(bnxt.open_device(function))
+    fits = families.find(vendor, device)
+    if fits is not None:
+        return Nic._make(families.FAMILIES[fits[0]].open_device(function))
     if (vendor, device) == (0xFFFF, 0xFFFF):
-        raise Error(f"{function.name} left the bus: its registers read all ones")
-    known = ", ".join(f"{v:04x}:{d:04x} ({what})" for (v, d), what in bnxt.PRODUCTS.items())
+        raise Error(f"{function.name} {function.failure}")
+    known = ", ".join(
+        f"{v:04x}:{d:04x} ({what})" for one in families.FAMILIES.values() for (v, d), what in one.PRODUCTS.items()
+    )
     raise Error(f"{function.name} is {vendor:04x}:{device:04x}, which no driver here fits; they fit {known}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 from userdma import _core
 from userdma._core import Side
 from userdma.errors import Error
-from userdma.nic import Device, Nic, check_access, check_nic
+from userdma.nic import Device, Nic, check_access, check_nic, integer
 from userdma.types import Access, Endpoint
 
 _MTUS = (256, 512, 1024, 2048, 4096)
@@ -29,15 +28,15 @@ class Qp(_core.Qp):
     _entries: tuple[int, int]
     _lost: str
 
-    def __init__(self) -> None:
+    def __init__(self, *_: Never, **__: Never) -> None:
         raise TypeError("queue pairs are made by Qp.make")
 
     @classmethod
     def make(cls, nic: Nic, send: int = 4095, receive: int = 4095, immediate: bool = False) -> Qp:
         """An unconnected queue pair of `nic`, whose sends start at a random packet sequence number.
 
-        `send` and `receive`: how many entries each ring has room for. `immediate`: it takes messages with immediate
-        data; else such a message fails it.
+        `send` and `receive`: how many entries each ring has room for, 1 to 32767 (or less, by the NIC). `immediate`:
+        it takes messages with immediate data, which other peers may send; else such a message fails it.
 
         `Error` if the machine has no memory for its rings, or the firmware refuses it; what it took is then given
         back, but for memory that a firmware which stopped answering may still name.
@@ -47,7 +46,7 @@ class Qp(_core.Qp):
         most = device.most_entries()
         sizes = []
         for what, n in (("send", send), ("receive", receive)):
-            n = operator.index(n)
+            n = integer(what, n)
             if not 1 <= n <= most:
                 raise ValueError(f"{what} must be 1 to {most} entries, not {n}")
             sizes.append(n)
@@ -65,6 +64,7 @@ class Qp(_core.Qp):
 
     @property
     def nic(self) -> Nic:
+        """The NIC that it is of."""
         return self._nic
 
     @property
@@ -87,7 +87,8 @@ class Qp(_core.Qp):
         read all of them.
 
         A send is retried without end while the peer has posted no receive. One that the peer does not acknowledge is
-        retried 7 times, each after 67 ms, before its completion fails.
+        retried 7 times, each after 67 ms, before its completion fails: so send, read or write only once the peer has
+        said that it is connected too.
 
         `Error` if the firmware refuses a step. After that, or after an exception ended it, it may be called again: it
         then takes the pair back to reset and connects it from there.
@@ -96,21 +97,24 @@ class Qp(_core.Qp):
             self._nic._usable()
             raise ValueError(f"queue pair {self.number:#x} is destroyed")
         if self.connected:
-            raise ValueError(f"queue pair {self.number:#x} is connected")
+            if self.failure:
+                raise ValueError(f"queue pair {self.number:#x} has failed, and stays so: make another one to connect")
+            raise ValueError(f"queue pair {self.number:#x} is connected already: make another one for another peer")
         if not isinstance(endpoint, Endpoint):
             raise TypeError(f"a userdma.Endpoint wanted, not {type(endpoint).__name__}")
         endpoint.check()
+        _check_reachable(endpoint)
         device = self._device
         if mtu is None:
             mtu = device.mtu
-        elif operator.index(mtu) not in _MTUS or mtu > device.mtu:
+        elif integer("mtu", mtu) not in _MTUS or mtu > device.mtu:
             takes = ", ".join(str(size) for size in _MTUS if size <= device.mtu)
             raise ValueError(f"mtu must be one of {takes} for {self._nic.name}, not {mtu}")
         remote = check_access(remote)
         self._nic._usable()
-        local = endpoint.gid == device.gid and endpoint.mac == device.mac
+        local = device.owns(endpoint)
         device.connect(self._pair, endpoint, mtu, local, remote)
-        self.set_connected(psn=self._endpoint.psn, mtu=mtu, local=local)
+        self._set_connected(psn=self._endpoint.psn, mtu=mtu, local=local)
 
     def destroy(self) -> None:
         """Destroy the pair and free its rings: the NIC runs none of its entries, and writes no memory for it any more.
@@ -126,8 +130,9 @@ class Qp(_core.Qp):
         if self.dead or device.released:
             return
         self._nic._usable()
+        device.check_reentry("destroy")
         self._lost = "an exception ended an earlier destroy"  # true until the end says otherwise
-        self.retire()
+        self._retire()
         pair, self._pair = self._pair, None
         try:
             device.destroy_pair(pair)
@@ -158,3 +163,16 @@ class Qp(_core.Qp):
         else:
             state = "connected" if self.connected else "unconnected"
         return f"<userdma.Qp {self.number:#x} of {self._nic.name}, {state}>"
+
+
+def _check_reachable(endpoint: Endpoint) -> None:
+    """ValueError for addresses that are none of a NIC: what is meant for a peer would never arrive."""
+    if not any(endpoint.gid) or endpoint.gid[0] == 0xFF:
+        kind = "a group's" if any(endpoint.gid) else "all zeros"
+        raise ValueError(
+            f"the endpoint's gid {endpoint.gid.hex()} is {kind}, and no NIC's: take the peer's qp.endpoint"
+        )
+    if endpoint.mac[0] & 1:
+        raise ValueError(
+            f"the endpoint's mac {endpoint.mac.hex(':')} is a group's, and no NIC's: take the peer's qp.endpoint"
+        )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 from userdma import _core
 from userdma.errors import DmaMemoryError, Error
-from userdma.nic import Device, Nic, Registration, check_access, check_nic
-from userdma.types import Access, RemoteMemory
+from userdma.nic import Device, Nic, Registration, check_access, check_nic, integer
+from userdma.types import Access
 
 _PAGE = 4096  # what the runs of another device's memory are multiples of
 _MOST = 1 << 48  # bytes; no machine has more, and a NIC's page tables hold far less
 
 
 class Region(_core.Region):
-    """Memory that the NIC writes and reads: made by `host`, `pages` or `device`.
+    """Memory that the NIC writes and reads: made by `host`, `pages`, `device` or `dmabuf`.
 
     It is local to its NIC. A peer's sends write it only through a receive that this process posted, and only queue
     pairs connected to queue pairs of its own NIC read it (`Qp.read`), unless it was made with `remote` rights: then a
@@ -38,12 +37,11 @@ class Region(_core.Region):
     _nic: Nic
     _device: Device
     _registration: Any
-    _remote: Access
     _lost: str
     _holds: object  # a buffer that the region is over
 
-    def __init__(self) -> None:
-        raise TypeError("regions are made by Region.host, Region.pages and Region.device")
+    def __init__(self, *_: Never, **__: Never) -> None:
+        raise TypeError("regions are made by Region.host, Region.pages, Region.device and Region.dmabuf")
 
     @classmethod
     def host(cls, nic: Nic, n: int, remote: Access = Access.NONE) -> Region:
@@ -63,8 +61,9 @@ class Region(_core.Region):
         """The `n` bytes at `address` of the process, which start on a page, pinned until the region is deregistered.
 
         A writable, contiguous buffer (a NumPy array, an `mmap`, a bytearray that starts on a page) can stand for its
-        address, and for its size if `n` is left out. The region then holds it. The NIC reaches the pages that held
-        the bytes when this ran, whatever the process maps there later.
+        address, and for its size if `n` is left out. The region then holds it. (What NumPy allocates itself starts on
+        no page; an array over an `mmap` does: ``numpy.frombuffer(mmap.mmap(-1, n))``.) The NIC reaches the pages that
+        held the bytes when this ran, whatever the process maps there later.
 
         A NIC that is not behind an IOMMU takes only memory that `Function.alloc_dma` gave.
         """
@@ -80,7 +79,10 @@ class Region(_core.Region):
         n = _positive("n", n)
         page = nic.machine.page
         if address % page or not 0 <= address < 1 << 64 or address + n > 1 << 64:
-            raise ValueError(f"address {address:#x} is not on a page of the machine ({page} bytes)")
+            raise ValueError(
+                f"address {address:#x} is not on a page of the machine ({page} bytes), where the memory of an mmap "
+                f"starts: numpy.frombuffer(mmap.mmap(-1, n)), say, and not numpy.zeros(n)"
+            )
         remote = check_access(remote)
         device = nic._usable()
         _possible(nic, n)
@@ -94,7 +96,7 @@ class Region(_core.Region):
         It must stay where it is until the region is deregistered. A NIC behind an IOMMU reaches no such memory.
         """
         check_nic(nic)
-        pairs = [(operator.index(address), operator.index(size)) for address, size in runs]
+        pairs = [_run(run) for run in runs]
         if not pairs:
             raise ValueError("runs is empty")
         for address, size in pairs:
@@ -113,14 +115,23 @@ class Region(_core.Region):
 
     @classmethod
     def dmabuf(cls, nic: Nic, fd: int, at: int, n: int, remote: Access = Access.NONE) -> Region:
-        """A range of a dma-buf, where the kernel owns the NIC."""
+        """The `n` bytes at offset `at` of a dma-buf, another device's memory that its driver shares by the descriptor
+        `fd`, where the kernel owns the NIC.
+
+        The descriptor may be closed afterwards.
+        """
         check_nic(nic)
-        _positive("n", n)
-        check_access(remote)
-        if operator.index(at) < 0 or operator.index(fd) < 0:
+        n = _positive("n", n)
+        remote = check_access(remote)
+        fd, at = integer("fd", fd), integer("at", at)
+        if at < 0 or fd < 0:
             raise ValueError(f"fd {fd} and at {at} must not be negative")
-        nic._usable()
-        raise Error(f"{nic.name} is this process's, and a dma-buf only the kernel can map: use Region.device")
+        if fd >= 1 << 31 or at + n > 1 << 64:
+            raise ValueError(f"no dma-buf has the descriptor {fd} and {n} bytes at {at}")
+        device = nic._usable()
+        _possible(nic, n)
+        registration = device.dmabuf(fd, at, n, remote)
+        return cls._make(nic, registration, 0, n, remote, None)
 
     @classmethod
     def _make(cls, nic: Nic, registration: Registration, address: int, n: int, remote: Access, holds: object) -> Region:
@@ -133,12 +144,12 @@ class Region(_core.Region):
             va=registration.va,
             bytes=n,
             lkey=registration.key,
-            rkey=registration.key,
             remote=bool(remote),
+            remote_va=registration.remote_va,
+            remote_key=registration.remote_key,
         )
         region._nic = nic
         region._device = device
-        region._remote = remote
         region._lost = ""
         region._holds = holds
         region._registration = registration
@@ -147,20 +158,8 @@ class Region(_core.Region):
 
     @property
     def nic(self) -> Nic:
+        """The NIC that it is registered with."""
         return self._nic
-
-    def remote(self, at: int = 0) -> RemoteMemory:
-        """What a peer needs to reach the bytes from `at` on. ValueError if the region has no remote rights."""
-        if not self.alive:
-            self._nic._usable()
-            raise ValueError("the region is deregistered")
-        if not self._remote:
-            raise ValueError("the region is local: it was made without remote rights")
-        at = operator.index(at)
-        if not 0 <= at <= len(self):
-            raise ValueError(f"offset {at} does not lie in the region's {len(self)} bytes")
-        registration = self._registration
-        return RemoteMemory(registration.remote_va + at, registration.remote_key, len(self) - at)
 
     def deregister(self) -> None:
         """Deregister the region, and free or unpin its memory: the NIC reads and writes it no more.
@@ -174,10 +173,15 @@ class Region(_core.Region):
         device = self._device
         if device.closed or not self.alive:
             return
-        self.retire()
+        device.check_reentry("deregister")
+        self._lost = "an exception ended an earlier deregister"  # true until the end says otherwise
+        try:
+            self._retire()
+        except BufferError:
+            self._lost = ""
+            raise
         registration, self._registration = self._registration, None
         registration.holds = self._holds  # the NIC's if this fails
-        self._lost = "an exception ended an earlier deregister"  # true until the next line says otherwise
         try:
             device.deregister(registration)
         except Error as error:
@@ -192,8 +196,13 @@ class Region(_core.Region):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._lost:
+        if self._lost:
+            return
+        try:
             self.deregister()
+        except BufferError:
+            if kind is None:  # else the traceback itself may hold the buffer, and hides nothing by it
+                raise
 
     def __del__(self) -> None:
         registration = self.__dict__.get("_registration")
@@ -207,10 +216,17 @@ class Region(_core.Region):
 
 
 def _positive(what: str, n: object) -> int:
-    n = operator.index(n)  # type: ignore[arg-type]
+    n = integer(what, n)
     if n <= 0:
         raise ValueError(f"{what} must be positive, not {n}")
     return n
+
+
+def _run(run: object) -> tuple[int, int]:
+    """A (bus address, bytes) pair."""
+    if not isinstance(run, tuple | list) or len(run) != 2:
+        raise TypeError(f"a run must be a pair, (bus address, bytes), not {run!r}")
+    return integer("a run's address", run[0]), integer("a run's size", run[1])
 
 
 def _possible(nic: Nic, n: int) -> None:

@@ -8,6 +8,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from userdma import _core
+
 
 class Access(enum.IntFlag):
     """What a peer on another NIC may do with a region, or ask of a queue pair."""
@@ -19,19 +21,19 @@ class Access(enum.IntFlag):
 
 
 class ErrorKind(enum.Enum):
-    """Why an entry failed. The value is the sentence that messages use."""
+    """Why an entry failed. The value is the sentence that messages use, with the usual causes and what to change."""
 
-    LOCAL_LENGTH = "a local length is wrong"
-    LOCAL_QP_OPERATION = "the entry is malformed for its queue pair"
-    LOCAL_PROTECTION = "local memory is outside its region or its keys"
-    FLUSHED = "the queue pair failed before the entry ran"
-    BAD_RESPONSE = "the peer sent an unexpected response"
-    LOCAL_ACCESS = "the peer's request violated local access rights"
-    REMOTE_INVALID_REQUEST = "the peer refused the request as malformed for its queue pair"
-    REMOTE_ACCESS = "the peer refused the request's memory or key"
-    REMOTE_OPERATION = "the peer could not complete the request"
-    RETRY_EXCEEDED = "the peer acknowledged nothing within the queue pair's retries"
-    REMOTE_ABORTED = "the peer aborted the operation"
+    LOCAL_LENGTH = _core.ERRORS["LOCAL_LENGTH"]
+    LOCAL_QP_OPERATION = _core.ERRORS["LOCAL_QP_OPERATION"]
+    LOCAL_PROTECTION = _core.ERRORS["LOCAL_PROTECTION"]
+    FLUSHED = _core.ERRORS["FLUSHED"]
+    BAD_RESPONSE = _core.ERRORS["BAD_RESPONSE"]
+    LOCAL_ACCESS = _core.ERRORS["LOCAL_ACCESS"]
+    REMOTE_INVALID_REQUEST = _core.ERRORS["REMOTE_INVALID_REQUEST"]
+    REMOTE_ACCESS = _core.ERRORS["REMOTE_ACCESS"]
+    REMOTE_OPERATION = _core.ERRORS["REMOTE_OPERATION"]
+    RETRY_EXCEEDED = _core.ERRORS["RETRY_EXCEEDED"]
+    REMOTE_ABORTED = _core.ERRORS["REMOTE_ABORTED"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _seal(kind: int, body: bytes) -> bytes:
 
 def _unseal(kind: int, what: str, size: int, data: bytes | bytearray | memoryview) -> bytes:
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"{what}: bytes wanted, not {type(data).__name__}")
+        raise TypeError(f"{what}: bytes wanted, not {type(data).__name__}")
     data = bytes(data)
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise ValueError(f"not {what}: it does not start with {_MAGIC!r}")
@@ -79,14 +81,17 @@ def _unseal(kind: int, what: str, size: int, data: bytes | bytearray | memoryvie
 
 
 def _check_number(what: str, value: object, bits: int) -> None:
-    if not isinstance(value, int) or not 0 <= value < 1 << bits:
-        raise ValueError(f"{what} must be a number of {bits} bits, not {value!r}")
+    if not isinstance(value, int):
+        raise TypeError(f"{what} must be a number, not {type(value).__name__}")
+    if not 0 <= value < 1 << bits:
+        raise ValueError(f"{what} must be a number of {bits} bits, not {value}")
 
 
 def _check_address(what: str, value: object, size: int) -> None:
-    if not isinstance(value, bytes) or len(value) != size:
-        found = f"{len(value)} bytes" if isinstance(value, bytes) else repr(value)
-        raise ValueError(f"{what} must be {size} bytes, not {found}")
+    if not isinstance(value, bytes):
+        raise TypeError(f"{what} must be bytes, not {type(value).__name__}")
+    if len(value) != size:
+        raise ValueError(f"{what} must be {size} bytes, not {len(value)}")
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Endpoint:
     mac: bytes  #: its NIC's 6-byte MAC address
 
     def check(self) -> None:
-        """Raise ``ValueError`` that names the first field which no queue pair can have."""
+        """Raise ``ValueError`` (``TypeError``) that names the first field which no queue pair can have."""
         _check_address("an endpoint's gid", self.gid, 16)
         _check_address("an endpoint's mac", self.mac, 6)
         _check_number("an endpoint's qp", self.qp, 24)
@@ -111,7 +116,7 @@ class Endpoint:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Endpoint:
-        """The endpoint that ``to_bytes`` packed; ``ValueError`` for anything else."""
+        """The endpoint that ``to_bytes`` packed; ``ValueError`` for any other bytes."""
         endpoint = cls(*_ENDPOINT.unpack(_unseal(_ENDPOINT_KIND, "an endpoint", _ENDPOINT.size, data)))
         endpoint.check()
         return endpoint
@@ -126,7 +131,7 @@ class RemoteMemory:
     bytes: int  #: how many bytes follow from `address`
 
     def check(self) -> None:
-        """Raise ``ValueError`` that names the first field which no memory can have."""
+        """Raise ``ValueError`` (``TypeError``) that names the first field which no memory can have."""
         _check_number("a remote memory's address", self.address, 64)
         _check_number("a remote memory's rkey", self.rkey, 32)
         _check_number("a remote memory's bytes", self.bytes, 64)
@@ -139,7 +144,7 @@ class RemoteMemory:
 
     @classmethod
     def from_bytes(cls, data: builtins.bytes | bytearray | memoryview) -> RemoteMemory:
-        """The memory that ``to_bytes`` packed; ``ValueError`` for anything else."""
+        """The memory that ``to_bytes`` packed; ``ValueError`` for any other bytes."""
         kind, size = _REMOTE_MEMORY_KIND, _REMOTE_MEMORY.size
         memory = cls(*_REMOTE_MEMORY.unpack(_unseal(kind, "a remote memory", size, data)))
         memory.check()

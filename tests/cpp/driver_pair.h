@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "driver/bnxt_events.h"
 #include "driver/bnxt_rings.h"
 #include "driver/qp.h"
 #include "plain_function.h"
@@ -118,7 +119,7 @@ struct Pair {
     using driver::BnxtRings;
     host::Bar bar = function->map(2);
     doorbell = bar.base() + kDoorbellOffset;
-    size_t table = (entries * 128 + 4095) / 4096 * 4096;
+    size_t table = entries * 128;
     host::Memory send = function->alloc_dma(table + entries * 8);
     host::Memory receive = function->alloc_dma(entries * 128);
     host::Memory creq = function->alloc_dma(16 * 16);
@@ -131,7 +132,7 @@ struct Pair {
       cq[i] = {cqs[i].data, cq_entries};
     }
     device_creq = {creq.data, 16};
-    events = std::make_shared<driver::EventRing>(domain, creq.data, 16, kCreq, bar.doorbell(kDoorbellOffset));
+    events = std::make_shared<driver::BnxtEvents>(domain, creq.data, 16, kCreq, bar.doorbell(kDoorbellOffset));
     qp = std::make_unique<driver::Qp>(
         std::make_unique<BnxtRings>(domain, qpn, BnxtRings::Queue{send.data, send.size, entries},
                                     BnxtRings::Queue{receive.data, receive.size, entries},
@@ -145,7 +146,6 @@ struct Pair {
     region.va = 0x7000'0000'1000;
     region.bytes = memory.size();
     region.lkey = 0x1234;
-    region.rkey = 0x5678;
   }
 
   uint64_t last_doorbell() const { return get(doorbell, 8); }
@@ -159,7 +159,7 @@ struct Pair {
 
   std::shared_ptr<PlainFunction> function;
   std::shared_ptr<driver::Domain> domain;
-  std::shared_ptr<driver::EventRing> events;
+  std::shared_ptr<driver::BnxtEvents> events;
   std::unique_ptr<driver::Qp> qp;
   uint8_t* sq = nullptr;
   uint8_t* msn = nullptr;

@@ -135,3 +135,99 @@ TEST_CASE("mappings of all sizes, against a plain map") {
         CHECK(number(dma.translate(probe, 1)) == expected(probe));
   }
 }
+
+TEST_CASE("a mapping allows what it was mapped for") {
+  Dma dma;
+  dma.map(0x10000, fake(0x70000000), 0x2000, Dma::Read);
+  dma.map(0x12000, fake(0x70002000), 0x1000, Dma::Write);
+  dma.map(0x13000, fake(0x70003000), 0x1000);
+  for (int i = 0; i < 2; i++) {  // also right after a translation that was allowed
+    CHECK(number(dma.translate(0x10000, 0x4000)) == 0x70000000);
+    CHECK(dma.translate(0x11fff, 1, true).at == nullptr);
+    CHECK(dma.last_fault().address == 0x11fff);
+    CHECK(dma.last_fault().write);
+    CHECK(number(dma.translate(0x12000, 1, true)) == 0x70002000);
+    CHECK(dma.translate(0x12000, 1).at == nullptr);
+    CHECK(number(dma.translate(0x13000, 1, true)) == 0x70003000);
+    CHECK(number(dma.translate(0x13000, 1)) == 0x70003000);
+  }
+  CHECK(dma.faults() == 4);
+  CHECK(dma.look(0x11800, 0x4000).bytes == 0x800);
+  CHECK(dma.look(0x11800, 0x4000).access == Dma::Read);
+  CHECK(dma.look(0x12000, 1).access == Dma::Write);
+  CHECK(dma.look(0x14010, 0x4000).at == nullptr);
+  CHECK(dma.look(0x14010, 0x4000).bytes == 0xff0);
+  CHECK(dma.faults() == 4);
+}
+
+TEST_CASE("memory that is elsewhere is read and written, and never translated") {
+  struct Elsewhere final : Dma::Remote {
+    bool read(uint64_t bus, void* into, uint64_t bytes) override {
+      asked.push_back({bus, bytes});
+      std::memset(into, 0x5a, bytes);
+      return !refuses;
+    }
+    bool write(uint64_t bus, const void*, uint64_t bytes) override {
+      asked.push_back({bus, bytes});
+      return !refuses;
+    }
+    std::vector<std::pair<uint64_t, uint64_t>> asked;
+    bool refuses = false;
+  } elsewhere;
+  Dma dma;
+  alignas(4096) static uint8_t here[4096];
+  std::memset(here, 1, sizeof here);
+  dma.map(0x10000, here, 0x1000);
+  dma.map_remote(0x11000, elsewhere, 0x2000, Dma::ReadWrite);
+  dma.map_remote(0x13000, elsewhere, 0x1000, Dma::Read);
+  uint8_t got[0x3000];
+  CHECK(dma.read(0x10800, got, 0x2000));
+  CHECK(got[0x7ff] == 1);
+  CHECK(got[0x800] == 0x5a);
+  CHECK(got[0x1fff] == 0x5a);
+  using Asked = std::vector<std::pair<uint64_t, uint64_t>>;
+  CHECK(elsewhere.asked == Asked{{0x11000, 0x1800}});
+  elsewhere.asked.clear();
+  CHECK(dma.write(0x10ff0, got, 0x20));
+  CHECK(elsewhere.asked == Asked{{0x11000, 0x10}});
+  CHECK(dma.faults() == 0);
+  CHECK(dma.translate(0x11000, 1).at == nullptr);
+  CHECK(dma.faults() == 1);
+  elsewhere.asked.clear();
+  CHECK_FALSE(dma.write(0x13000, got, 1));
+  CHECK(elsewhere.asked.empty());
+  elsewhere.refuses = true;
+  CHECK_FALSE(dma.read(0x13000, got, 1));
+  CHECK(dma.faults() == 3);
+  dma.unmap(0x11000, 0x3000);
+  CHECK_FALSE(dma.read(0x11000, got, 1));
+  CHECK(dma.pages() == 1);
+}
+
+TEST_CASE("what is kept of a translation stays good while mappings elsewhere end") {
+  Dma dma;
+  constexpr uint64_t near = 1 << 12, far = 1ull << 32;
+  dma.map(0, fake(0x70000000), 0x1000);
+  dma.map(near, fake(0x70001000), 0x1000);
+  dma.map(far, fake(0x80000000), 0x1000);
+  const uint64_t before = dma.generation();
+  CHECK(dma.held(before, 0, 0x1000));
+  dma.unmap(far, 0x1000);
+  CHECK(dma.generation() != before);
+  CHECK(dma.held(before, 0, 0x2000));
+  CHECK_FALSE(dma.held(before, far, 1));
+  CHECK_FALSE(dma.held(before, far - 1, 2));
+  CHECK(dma.held(dma.generation(), far, 1));
+  CHECK_FALSE(dma.held(before, 0, 1ull << 40));  // too long to look at
+  dma.unmap(near, 0x1000);
+  CHECK_FALSE(dma.held(before, near, 1));
+  dma.set_enabled(false);
+  CHECK_FALSE(dma.held(before, 0, 1));
+  // One that is as long as all there is.
+  Dma other;
+  other.map(0, fake(0x70000000), 1ull << 40);
+  other.map(1ull << 41, fake(0x60000000), 0x1000);
+  const uint64_t then = other.generation();
+  other.unmap(0, 1ull << 40);
+  CHECK_FALSE(other.held(then, 5, 1));
+}

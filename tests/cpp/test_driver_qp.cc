@@ -89,7 +89,9 @@ TEST_CASE("a failed send: results before it, its own error, the rest flushed, of
   CHECK(completion.vendor == 0xa);
   CHECK(completion.entry == 2);
   CHECK(message(pair, Side::Send, completion) ==
-        "queue pair 0x1c3, send entry 2: the peer acknowledged nothing within the retries (vendor status 0xa)");
+        "queue pair 0x1c3, send entry 2: the peer acknowledged nothing within the queue pair's retries: it is not "
+        "connected to this queue pair yet, has failed or was destroyed, was stopped for too long, or is out of reach "
+        "(another wire, or not the gid and mac of its endpoint) (vendor status 0xa)");
   REQUIRE(pair.qp->poll(Side::Send, completion) == Polled::Failed);
   CHECK(completion.error == Error::Flushed);
   CHECK(contains(message(pair, Side::Send, completion), pair.qp->failure()));
@@ -205,6 +207,21 @@ TEST_CASE("a terminal completion alone") {
   CHECK(contains(pair.qp->failure(), "terminal"));
 }
 
+TEST_CASE("an error's sentence depends on the ring where its causes do") {
+  Connected send, receive;
+  post(send, 1, 0);
+  post(receive, 0, 1);
+  send.cq[0].sent(1, 0x2);            // CQ_REQ_STATUS_LOCAL_LENGTH_ERR
+  receive.cq[1].received(0, 0, 0x2);  // CQ_RES_RC_STATUS_LOCAL_LENGTH_ERR
+  Completion completion;
+  REQUIRE(receive.poll(Side::Receive, completion) == Polled::Failed);
+  const std::string text = message(receive, Side::Receive, completion);
+  CHECK(contains(text, "the message is longer than the receive"));
+  CHECK(contains(receive.qp->failure(), "the message is longer than the receive"));
+  REQUIRE(send.poll(Side::Send, completion) == Polled::Failed);
+  CHECK_FALSE(contains(message(send, Side::Send, completion), "the message is longer than the receive"));
+}
+
 TEST_CASE("an entry that the NIC itself flushed is flushed, as are all after it") {
   Connected pair;
   post(pair, 3, 2);
@@ -313,11 +330,12 @@ TEST_CASE("why a post is refused, and in which order") {
     bool posted = side == Side::Send ? qp.send(region, at, n) : qp.receive(region, at, n);
     return posted ? std::string() : qp.refusal(side, region, at, n);
   };
-  CHECK(why(Side::Send, pair.region, 0, 1) == "queue pair 0x1c3 is not connected");
-  CHECK(why(Side::Receive, pair.region, 0, 1) == "queue pair 0x1c3 is not connected");
+  CHECK(why(Side::Send, pair.region, 0, 1) == "queue pair 0x1c3 is not connected: connect() it first");
+  CHECK(why(Side::Receive, pair.region, 0, 1) == "queue pair 0x1c3 is not connected: connect() it first");
   qp.connect(0, 1024, false);
   Pair other;
-  CHECK(why(Side::Send, other.region, 0, 1) == "the region is not one of the queue pair's NIC");
+  CHECK(why(Side::Send, other.region, 0, 1) ==
+        "the region is another NIC's: a queue pair takes regions of its own NIC");
   CHECK(why(Side::Send, pair.region, 65536, 1) == "1 bytes at 65536 do not lie in the region of 65536 bytes");
   CHECK(why(Side::Send, pair.region, ~uint64_t{0} >> 1, ~uint64_t{0} >> 1) != "");
   CHECK(why(Side::Send, pair.region, 1, 65536) != "");
@@ -325,7 +343,8 @@ TEST_CASE("why a post is refused, and in which order") {
   userdma::driver::Region gone = pair.region;
   gone.retired = true;
   CHECK(why(Side::Receive, gone, 0, 1) == "the region is deregistered");
-  CHECK(qp.refusal_far(other.region, 0, 1) == "the source region is not one of the queue pair's NIC");
+  CHECK(qp.refusal_far(other.region, 0, 1) ==
+        "the source region is another NIC's: a queue pair takes regions of its own NIC");
   CHECK(qp.refusal_far(gone, 0, 1) == "the source region is deregistered");
   CHECK(qp.refusal_far(pair.region, 1, 65536) == "65536 bytes at 1 do not lie in the source region of 65536 bytes");
   CHECK(qp.refusal_far(pair.region, 0, 1) == "the peer of queue pair 0x1c3 is not a queue pair of its own NIC");
@@ -377,11 +396,13 @@ TEST_CASE("an idle hook runs at every poll that found nothing, and then the poll
     int runs = 0;
   } soft;
   auto function = std::make_shared<PlainFunction>();
-  function->set_idle({[](void* self) {
-                        auto& soft = *static_cast<Soft*>(self);
-                        if (++soft.runs == 3) soft.pair->cq[0].sent(1);
-                      },
-                      &soft});
+  function->set_idle({.run =
+                          [](void* self, bool brief) {
+                            auto& soft = *static_cast<Soft*>(self);
+                            if (++soft.runs == 3) soft.pair->cq[0].sent(1);
+                            return brief;
+                          },
+                      .self = &soft});
   Pair pair(8, 16, false, 1, function);
   soft.pair = &pair;
   pair.qp->connect(0, 1024, false);
@@ -389,8 +410,12 @@ TEST_CASE("an idle hook runs at every poll that found nothing, and then the poll
   Completion completion;
   CHECK(pair.qp->poll(Side::Send, completion) == Polled::None);
   CHECK(pair.qp->poll(Side::Send, completion) == Polled::None);
+  CHECK_FALSE(pair.qp->left());
   CHECK(pair.qp->poll(Side::Send, completion) == Polled::Ok);
   CHECK(soft.runs == 3);
+  pair.qp->set_brief();
+  CHECK(pair.qp->poll(Side::Send, completion) == Polled::None);
+  CHECK(pair.qp->left());  // as the hook said
 }
 
 }  // namespace

@@ -130,7 +130,26 @@ TEST_CASE("memory wire: without memory to refer to, every payload is copied") {
   CHECK(keep.packets[0].payload == before);
 }
 
-TEST_CASE("memory wire: recall waits for a packet that is being read") {
+TEST_CASE("memory wire: a reader leaves what is longer than it wants, and all behind it") {
+  auto wire = Wire::make();
+  Arena arena;
+  auto a = wire->attach(mac(1).bytes, nullptr, &arena);
+  auto b = wire->attach(mac(2).bytes, nullptr, &arena);
+  auto data = pattern(100000, 1);
+  for (uint32_t bytes : {1000u, 8192u, 8193u, 10u}) {
+    Span span{data.data(), bytes};
+    REQUIRE(a->send(header_to(mac(2), mac(1), 0, bytes), &span, 1));
+  }
+  Keep keep;
+  CHECK(b->receive(keep, 16, 8192) == 2);
+  CHECK(b->receive(keep, 16, 8192) == 0);
+  CHECK(b->pending());
+  CHECK(b->receive(keep, 1) == 1);
+  CHECK(b->receive(keep, 16, 8192) == 1);
+  CHECK_FALSE(b->pending());
+}
+
+TEST_CASE("memory wire: recall says that a packet is being read, until it has been") {
   auto wire = Wire::make();
   Arena arena;
   auto a = wire->attach(mac(1).bytes, nullptr, &arena);
@@ -142,12 +161,14 @@ TEST_CASE("memory wire: recall waits for a packet that is being read") {
   Keep keep;
   keep.during = [&] {
     stage = 1;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    while (stage != 2) std::this_thread::yield();
     reading_ended = true;
   };
   std::thread reader([&] { b->receive(keep, 1); });
   while (stage == 0) std::this_thread::yield();
-  a->recall(data.data(), data.size());
+  CHECK_FALSE(a->recall(data.data(), data.size()));
+  stage = 2;
+  while (!a->recall(data.data(), data.size())) std::this_thread::yield();
   CHECK(reading_ended);
   reader.join();
   CHECK(a->counts().recalled == 0);
@@ -172,7 +193,7 @@ TEST_CASE("memory wire: many senders at once, each in order") {
         else
           std::this_thread::yield();
       }
-      ports[static_cast<size_t>(s)]->recall(data.data(), data.size());
+      while (!ports[static_cast<size_t>(s)]->recall(data.data(), data.size())) std::this_thread::yield();
     });
   uint32_t next[senders] = {};
   uint64_t got = 0;

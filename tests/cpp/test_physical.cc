@@ -1,5 +1,7 @@
 // PCI functions by their physical addresses, over a folder that looks like sysfs, and what sysfs says of a function.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <set>
@@ -145,6 +147,45 @@ TEST_CASE("only its own memory is pinned") {
   CHECK(contains(thrown([&] { function->pin(memory.data + 2 * kHugePage, 2 * kHugePage); }), "takes only memory"));
 }
 
+TEST_CASE("memory that was freed stays while it is pinned, and is nobody else's") {
+  Machine machine;
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  Memory memory = function->alloc_dma(kHugePage);
+  Memory first = function->pin(memory.data, kHugePage);
+  Memory second = function->pin(memory.data + 4096, 4096);
+  function->free_dma(memory);
+  function->free_dma(memory);  // a second time is nothing
+  for (int holders = 2; holders > 0; --holders) {
+    CAPTURE(holders);
+    Memory other = function->alloc_dma(kHugePage);
+    CHECK((other.data >= memory.data + kHugePage || other.data + kHugePage <= memory.data));
+    CHECK(other.runs[0].address != first.runs[0].address);
+    function->free_dma(other);
+    function->unpin(holders == 2 ? first : second);
+  }
+  function->unpin(second);
+  Memory again = function->alloc_dma(kHugePage);
+  CHECK(again.data == memory.data);
+  CHECK(function->alloc_dma(kHugePage).data != memory.data);
+}
+
+TEST_CASE("memory that is free or another's is not pinned") {
+  Machine machine;
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  Memory memory = function->alloc_dma(8192);
+  Memory next = function->alloc_dma(8192);
+  CHECK(next.data == memory.data + 8192);
+  CHECK(contains(thrown([&] { function->pin(memory.data + 4096, 8192); }), "takes only memory"));  // of two
+  CHECK(contains(thrown([&] { function->pin(memory.data, 0); }), "takes only memory"));
+  function->free_dma(memory);
+  CHECK(contains(thrown([&] { function->pin(memory.data, 4096); }), "takes only memory"));
+  function->unpin(function->pin(next.data + 4096, 4096));
+  CHECK(contains(thrown([&] { function->alloc_dma(0); }), "DMA memory of 0 bytes"));
+  function->release();
+  CHECK(contains(thrown([&] { function->alloc_dma(1); }), "was released"));
+  CHECK(contains(thrown([&] { function->pin(next.data, 4096); }), "was released"));
+}
+
 TEST_CASE("what a machine may refuse") {
   Machine machine;
   machine.tells = false;
@@ -160,6 +201,70 @@ TEST_CASE("what a machine may refuse") {
   options.huge_pages = (machine.root / "nowhere").string();
   CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, options); }), "cannot make"));
   CHECK(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }) == "");  // nothing held it
+}
+
+TEST_CASE("the child of a fork lets go of nothing") {
+  Machine machine;
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  Memory memory = function->alloc_dma(4096);
+  function->set_config(4, 2, 0x6);  // it masters the bus
+  FakeSysfs::write(machine.file("reset"), "");
+  const pid_t child = fork();
+  if (child == 0) {
+    function.reset();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(function->config(4, 2) == 0x6);
+  CHECK(FakeSysfs::read(machine.file("reset")).empty());
+  CHECK(FakeSysfs::read(machine.file("enable"))[0] == '1');
+  CHECK(fs::exists(machine.root / "huge/userdma-0000:17:00.0"));
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }), "is driven by another process"));
+  memory.data[0] = 1;
+  function->release();
+  CHECK(FakeSysfs::read(machine.file("reset")) == "1");
+}
+
+TEST_CASE("a function can be taken again while a child of a fork lives, released or killed with its process") {
+  Machine machine;
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const auto lives_on = [&] {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    close(pipe[1]);
+    char byte;
+    _exit(read(pipe[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes its end
+  };
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  const pid_t child = lives_on();
+  function->release();
+  CHECK(open_physical(FakeSysfs::kBus, machine.options())->config(0, 4) == 0x176014e4);
+  const pid_t killed = fork();
+  if (killed == 0) {
+    auto own = open_physical(FakeSysfs::kBus, machine.options());
+    lives_on();
+    kill(getpid(), SIGKILL);
+  }
+  int how = -1;
+  waitpid(killed, &how, 0);
+  CHECK(WIFSIGNALED(how));
+  CHECK(open_physical(FakeSysfs::kBus, machine.options())->config(0, 4) == 0x176014e4);
+  close(pipe[1]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  close(pipe[0]);
+}
+
+TEST_CASE("a function that cannot be taken is left disabled, as it was") {
+  Machine machine;
+  FakeSysfs::write(machine.file("enable"), "0");
+  fs::remove(machine.file("reset"));
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }), "cannot be reset by itself"));
+  CHECK(FakeSysfs::read(machine.file("enable"))[0] == '0');
 }
 
 TEST_CASE("a function that left the bus reads all ones") {

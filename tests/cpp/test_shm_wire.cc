@@ -361,6 +361,25 @@ TEST_CASE("shm wire: the wire is full, and says so") {
   }
 }
 
+TEST_CASE("shm wire: a reader leaves what is longer than it wants, and all behind it") {
+  std::string name = fresh_wire();
+  Arena arena;
+  auto a = Wire::named(name)->attach(mac(1).bytes, nullptr, &arena);
+  auto b = Wire::named(name)->attach(mac(2).bytes, nullptr, nullptr);
+  uint8_t* memory = arena.alloc(1 << 20);
+  for (uint32_t bytes : {100u, 8192u, 8193u, 10u}) {
+    Span span{memory, bytes};
+    REQUIRE(a->send(header_to(mac(2), mac(1), 0, bytes), &span, 1));
+  }
+  Keep keep;
+  CHECK(b->receive(keep, 16, 8192) == 2);
+  CHECK(b->receive(keep, 16, 8192) == 0);
+  CHECK(b->pending());
+  CHECK(b->receive(keep, 1) == 1);
+  CHECK(b->receive(keep, 16, 8192) == 1);
+  CHECK_FALSE(b->pending());
+}
+
 TEST_CASE("shm wire: recall takes back what is not read") {
   std::string name = fresh_wire();
   Arena arena;
@@ -523,4 +542,237 @@ TEST_CASE("shm wire: what a broken peer writes is refused, not followed") {
   REQUIRE(send(*b, header_to(mac(1), mac(2), 7, 8), data));
   Keep keep;
   CHECK(a->receive(keep, 1) == 1);
+}
+
+TEST_CASE("shm wire: records of rings and ports that lead nowhere are no rings") {
+  std::string name = fresh_wire();
+  auto a = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr);
+  auto b = Wire::named(name)->attach(mac(2).bytes, nullptr, nullptr);
+  int fd = ::open(path_of(name).c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  void* at = ::mmap(nullptr, sizeof(shm::File), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  REQUIRE(at != MAP_FAILED);
+  auto& header = static_cast<shm::File*>(at)->header;
+  std::vector<uint8_t> data(8);
+  Keep keep;
+  for (uint32_t named : {shm::max_rings + 1, 0x40000000u, 0xffffffffu, 1u}) {
+    header.port[0].from[5] = named;  // of a port that there is not
+    header.port[0].changes.fetch_add(1);
+    // Nor does a record that names ports past the last one stand for a ring in use.
+    for (unsigned i = 1; i < 4; ++i) {
+      header.ring[i].sender = 77;
+      header.ring[i].sender_port = 0xffff;
+      header.ring[i].receiver_port = static_cast<uint16_t>(named);
+      header.ring[i].flags = shm::Adopted;
+    }
+    REQUIRE(send(*b, header_to(mac(1), mac(2), 1, 8), data));
+    keep.packets.clear();
+    REQUIRE(a->receive(keep, 16) == 1);
+    CHECK(header.port[0].from[5] == 0);
+  }
+  ::munmap(at, sizeof(shm::File));
+  ::close(fd);
+}
+
+TEST_CASE("shm wire: any bytes in the header cost packets, and nothing else") {
+  // In processes of their own: one that died there would take the tests with it.
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    Child child([&] {
+      std::string name = fresh_wire();
+      Arena arena;
+      auto wire = Wire::named(name);
+      auto a = wire->attach(mac(1).bytes, nullptr, &arena);
+      auto b = wire->attach(mac(2).bytes, nullptr, &arena);
+      int fd = ::open(path_of(name).c_str(), O_RDWR | O_CLOEXEC);
+      void* at = ::mmap(nullptr, sizeof(shm::File), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+      if (at == MAP_FAILED) return 1;
+      auto* bytes = static_cast<uint8_t*>(at);
+      auto* header = static_cast<shm::FileHeader*>(at);
+      std::vector<uint8_t> data(6000);
+      Keep keep;
+      unsigned round = 0;
+      for (uint8_t byte : pattern(3000, seed)) {
+        auto noise = pattern(8, ++round * 97 + seed);
+        uint32_t where;
+        std::memcpy(&where, noise.data(), 4);
+        switch (seed % 3) {
+          case 0:  // anywhere
+            bytes[16 + where % (sizeof(shm::FileHeader) - 16)] = byte;
+            break;
+          case 1:  // the ports in use
+            bytes[offsetof(shm::FileHeader, port) + where % (2 * sizeof(shm::PortRecord))] = byte;
+            break;
+          case 2:  // the rings in use
+            bytes[offsetof(shm::FileHeader, ring) + where % (4 * sizeof(shm::RingRecord))] = byte;
+            header->port[round % 2].from[where % shm::max_ports] = noise[4] % 8;
+        }
+        header->port[0].changes.fetch_add(1);
+        header->port[1].changes.fetch_add(1);
+        data.resize(round % 7 ? 8 : 6000);
+        send(*a, header_to(mac(2), mac(1), round, static_cast<uint32_t>(data.size())), data);
+        send(*b, header_to(mac(1), mac(2), round, static_cast<uint32_t>(data.size())), data);
+        a->receive(keep, 16);
+        b->receive(keep, 16);
+        keep.packets.clear();
+        if (round % 500 == 0) {
+          try {
+            auto other = wire->attach(mac(static_cast<uint8_t>(3 + round / 500)).bytes, nullptr, &arena);
+          } catch (const Error&) {
+          }
+        }
+      }
+      a.reset();
+      b.reset();
+      ::unlink(path_of(name).c_str());
+      return 0;
+    });
+    CHECK(child.wait() == 0);
+  }
+}
+
+TEST_CASE("shm wire: a process that keeps the lock is waited for with a bound, and named") {
+  std::string name = fresh_wire();
+  auto a = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr);
+  Child child([&] {
+    int fd = ::open(path_of(name).c_str(), O_RDWR | O_CLOEXEC);
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_len = 1;
+    if (::fcntl(fd, F_SETLK, &lock) != 0) return 1;
+    Child::say('r');
+    ::pause();
+    return 0;
+  });
+  REQUIRE(child.hear() == 'r');
+  const std::string who = "process " + std::to_string(child.pid());
+  auto join = [&](uint8_t last) { Wire::named(name)->attach(mac(last).bytes, nullptr, nullptr); };
+  auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_WITH_AS(join(2), doctest::Contains(who.c_str()), Error);
+  CHECK(std::chrono::steady_clock::now() - start > std::chrono::seconds(1));
+  // What the interpreter wants meanwhile comes through.
+  Wire::while_waiting([] { throw std::runtime_error("interrupted"); });
+  CHECK_THROWS_WITH_AS(join(2), "interrupted", std::runtime_error);
+  Child newcomer([&] {  // which has to open the file first
+    try {
+      join(3);
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what()) == "interrupted" ? 0 : 1;
+    }
+    return 2;
+  });
+  CHECK(newcomer.wait() == 0);
+  Wire::while_waiting(nullptr);
+  // Packets are lost: a send does not wait.
+  std::vector<uint8_t> data(8);
+  CHECK(send(*a, header_to(mac(9), mac(1), 1, 8), data));
+  CHECK(a->counts().dropped == 1);
+  child.kill();
+  join(2);
+}
+
+TEST_CASE("shm wire: what killed processes left is removed when another wire is joined") {
+  std::string dead = fresh_wire(), alive = fresh_wire(), other = fresh_wire();
+  auto run = [&](const std::string& name) {
+    return [&name] {
+      auto mine = Wire::named(name)->attach(mac(2).bytes, nullptr, nullptr);
+      Child::say('r');
+      ::pause();
+      return 0;
+    };
+  };
+  Child killed(run(dead)), living(run(alive));
+  REQUIRE(killed.hear() == 'r');
+  REQUIRE(living.hear() == 'r');
+  killed.kill();
+  CHECK(exists(path_of(dead)));
+  // Somebody's file whose name begins alike.
+  std::string text = "/dev/shm/userdma-notes-" + std::to_string(::getpid());
+  int fd = ::open(text.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(::ftruncate(fd, sizeof(shm::File)) == 0);
+  REQUIRE(::pwrite(fd, "notes", 5, 0) == 5);
+  ::close(fd);
+  auto mine = Wire::named(other)->attach(mac(1).bytes, nullptr, nullptr);
+  CHECK_FALSE(exists(path_of(dead)));
+  CHECK(exists(path_of(alive)));
+  CHECK(exists(path_of(other)));
+  CHECK(exists(text));
+  ::unlink(text.c_str());
+  // This process's own is not touched, nor are its locks lost.
+  Wire::remove_abandoned();
+  CHECK(exists(path_of(other)));
+  Child observer([&] {
+    Wire::remove_abandoned();
+    return exists(path_of(other)) ? 0 : 1;
+  });
+  CHECK(observer.wait() == 0);
+}
+
+TEST_CASE("shm wire: joins race with the removal of what is left") {
+  std::string name = fresh_wire();
+  auto race = [&](uint8_t last) {
+    return [&name, last] {
+      for (int i = 0; i < 300; ++i) {
+        auto mine = Wire::named(name)->attach(mac(last).bytes, nullptr, nullptr);
+        // It is on the file that has the name: nobody took it for one that is left.
+        struct stat status{};
+        if (::stat(path_of(name).c_str(), &status) != 0) return 1;
+      }
+      return 0;
+    };
+  };
+  Child one(race(1)), two(race(2));
+  for (int i = 0; i < 2000; ++i) Wire::remove_abandoned();
+  CHECK(one.wait() == 0);
+  CHECK(two.wait() == 0);
+  CHECK_FALSE(exists(path_of(name)));
+}
+
+TEST_CASE("shm wire: what is in the place of the file is named") {
+  std::string name = fresh_wire();
+  REQUIRE(::mkfifo(path_of(name).c_str(), 0600) == 0);
+  auto join = [&] { Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr); };
+  CHECK_THROWS_WITH_AS(join(), doctest::Contains("is a FIFO"), Error);
+  CHECK(exists(path_of(name)));
+  ::unlink(path_of(name).c_str());
+  REQUIRE(::symlink("/dev/shm", path_of(name).c_str()) == 0);
+  CHECK_THROWS_WITH_AS(join(), doctest::Contains("a symbolic link"), Error);
+  ::unlink(path_of(name).c_str());
+  REQUIRE(::mkdir(path_of(name).c_str(), 0700) == 0);
+  CHECK_THROWS_WITH_AS(join(), doctest::Contains("Is a directory"), Error);
+  ::rmdir(path_of(name).c_str());
+}
+
+TEST_CASE("shm wire: a file that was removed while NICs are on it") {
+  std::string name = fresh_wire();
+  auto a = Wire::named(name)->attach(mac(1).bytes, nullptr, nullptr);
+  ::unlink(path_of(name).c_str());
+  // The next process gets a file of its own, which this one's end leaves alone.
+  Child child([&] {
+    auto mine = Wire::named(name)->attach(mac(2).bytes, nullptr, nullptr);
+    Child::say('r');
+    ::pause();
+    return 0;
+  });
+  REQUIRE(child.hear() == 'r');
+  // Said once, on standard error.
+  char path[] = "/tmp/userdma-test-XXXXXX";
+  int log = ::mkstemp(path), before = ::dup(2);
+  ::dup2(log, 2);
+  std::vector<uint8_t> data(8);
+  for (int i = 0; i < 3; ++i) send(*a, header_to(mac(2), mac(1), 1, 8), data);
+  ::dup2(before, 2);
+  ::close(before);
+  char text[4096] = {};
+  REQUIRE(::pread(log, text, sizeof text - 1, 0) > 0);
+  ::close(log);
+  ::unlink(path);
+  const std::string said(text);
+  CHECK(said.find("lost its file") != std::string::npos);
+  CHECK(said.find("lost its file") == said.rfind("lost its file"));
+  a.reset();
+  CHECK(exists(path_of(name)));
+  child.kill();
+  Wire::remove_abandoned();
+  CHECK_FALSE(exists(path_of(name)));
 }

@@ -733,7 +733,7 @@ TEST_CASE("a NIC that vanished moves nothing, and its objects are gone") {
   for (const auto& [name, count] : w.nic.counts()) {
     if (name == "qp" || name == "cq" || name == "mr" || name == "nq") CHECK(count == 0);
   }
-  CHECK_THROWS_AS(w.nic.qp_destroy(7), soft::bnxt::UnknownId);
+  CHECK_THROWS_AS(w.nic.qp_destroy(7), soft::UnknownId);
 }
 
 TEST_CASE("firmware hears its triggers; ids that are not there are errors") {
@@ -752,7 +752,7 @@ TEST_CASE("firmware hears its triggers; ids that are not there are errors") {
   registers.write<uint32_t>(0x60c, 0x80000010);
   registers.write<uint32_t>(0x700, 1);
   CHECK(producer == 0x80000010);
-  CHECK_THROWS_AS(w.nic.qp_destroy(8), soft::bnxt::UnknownId);
+  CHECK_THROWS_AS(w.nic.qp_destroy(8), soft::UnknownId);
   CHECK_THROWS_AS(w.nic.cq_destroy(10), std::invalid_argument);  // a pair uses it
   CHECK_THROWS_AS(w.nic.mr_register(World::key, {}), std::invalid_argument);
   w.nic.qp_destroy(7);

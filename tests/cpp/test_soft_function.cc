@@ -14,6 +14,7 @@
 
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/gpu.h"
+#include "soft/machine.h"
 #include "soft/soft_function.h"
 
 namespace {
@@ -203,6 +204,40 @@ TEST_CASE("DMA memory is zeroed whole pages at bus addresses that are no process
   CHECK(f.alloc_dma(4096).runs[0].address != m.runs[0].address);
 }
 
+TEST_CASE("addresses come back with their memory, and are given again only after all others") {
+  auto o = options();
+  o.iovas = 1 << 20;
+  SoftBnxt f(o);
+  master(f);
+  constexpr size_t bytes = 64 << 10;  // with the hole behind it and its alignment, 8 of them
+  Pages pages(bytes);
+  std::vector<uint64_t> given;
+  for (int i = 0; i < 100; i++) {
+    const auto m = i % 2 == 0 ? f.alloc_dma(bytes) : f.pin(pages.at, bytes);
+    REQUIRE(m.runs.size() == 1);
+    const uint64_t at = m.runs[0].address;
+    for (size_t back = 1; back < 8 && back <= given.size(); back++) {
+      CHECK(given[given.size() - back] != at);
+      CHECK(dma_byte(f, given[given.size() - back]) == nullptr);
+    }
+    given.push_back(at);
+    CHECK(dma_byte(f, at + bytes - 1) != nullptr);
+    CHECK(dma_byte(f, at + bytes) == nullptr);
+    f.free_dma(m);
+  }
+}
+
+TEST_CASE("no addresses left is a refusal that says what to do") {
+  auto o = options();
+  o.iovas = 1 << 20;
+  SoftBnxt f(o);
+  const auto m = f.alloc_dma(512 << 10);
+  CHECK_THROWS_WITH_AS(f.alloc_dma(512 << 10), doctest::Contains("deregister regions"), host::MemoryError);
+  CHECK(f.arena().allocated() == 512 << 10);
+  f.free_dma(m);
+  f.free_dma(f.alloc_dma(512 << 10));
+}
+
 TEST_CASE("without an IOMMU memory is at physical addresses, in runs that are whole pages and cover it in order") {
   SoftBnxt f(options(false));
   master(f);
@@ -219,6 +254,25 @@ TEST_CASE("without an IOMMU memory is at physical addresses, in runs that are wh
   CHECK(at == m.size);
   f.free_dma(m);
   CHECK(f.dma_pages() == 0);
+}
+
+TEST_CASE("physical addresses come back with a function's memory and BARs, and with a GPU's") {
+  auto& machine = soft::Machine::instance();
+  const uint64_t before = machine.available();
+  uint64_t stale = 0;
+  {
+    SoftBnxt f(options(false));
+    master(f);
+    const auto m = f.alloc_dma(3 << 20);
+    soft::SoftGpu gpu(1 << 20);
+    CHECK(machine.available() < before - (4 << 20));
+    stale = m.runs[0].address;
+    f.free_dma(m);
+    CHECK(f.alloc_dma(3 << 20).runs[0].address != stale);
+    CHECK(dma_byte(f, stale) == nullptr);
+    CHECK_THROWS_WITH_AS(machine.place(before, 4096), doctest::Contains("free some of its memory"), host::MemoryError);
+  }
+  CHECK(machine.available() == before);
 }
 
 TEST_CASE("without an IOMMU only alloc_dma's memory is pinned, at the addresses it has") {

@@ -1,6 +1,9 @@
 // The reliable connection, packet by packet. Expected packets, times and answers are those of IBTA volume 1, chapter 9.
 #include <doctest/doctest.h>
 
+#include <set>
+#include <utility>
+
 #include "transport_world.h"
 
 using namespace transport_test;
@@ -957,6 +960,30 @@ TEST_CASE("more reads than the responder keeps are an invalid request") {
   CHECK(w.wire.log[2].header.psn == 102);
 }
 
+TEST_CASE("answers to duplicates do not count against what the requester may have outstanding") {
+  World w([](Attributes&, Attributes& b) { b.max_dest_rd_atomic = 2; });
+  const auto read = [&](uint32_t psn) {
+    Packet p = w.forge(roce::ReadRequest, psn);
+    p.header.va = base;
+    p.header.rkey = 2;
+    p.header.dma_length = 10;
+    w.wire.deliver(p);
+  };
+  const auto run = [&] {
+    w.b.port.receive(w.b.engine, 64);
+    w.b.engine.run(w.now);
+  };
+  read(100);
+  read(101);
+  run();
+  // Both answers were lost, says the requester, and it has two more reads.
+  for (uint32_t psn : {100u, 101u, 102u, 103u}) read(psn);
+  run();
+  CHECK(w.opcodes() == Bytes{0x10, 0x10, 0x10, 0x10, 0x10, 0x10});
+  CHECK(w.wire.log[5].header.psn == 103);
+  CHECK(w.rb.failures.empty());
+}
+
 TEST_CASE("memory that goes away under a read's response is a remote access error where it is missing") {
   World w;
   w.wire.room = 1;
@@ -1113,7 +1140,7 @@ TEST_CASE("entries that contradict themselves fail before they are sent") {
   fails(Status::LocalLength, [](Work& w) { w.op = Op::FetchAdd; });
   fails(Status::LocalQpOperation, [](Work& w) { w.inline_bytes = 100, w.sges = 0; });
   fails(Status::LocalQpOperation, [](Work& w) { w.op = Op::Send, w.inline_bytes = 100; });
-  fails(Status::LocalQpOperation, [](Work& w) { w.op = Op::Send, w.inline_bytes = 600, w.sges = 0, w.length = 600; });
+  fails(Status::LocalQpOperation, [](Work& w) { w.op = Op::Send, w.inline_bytes = 1025, w.sges = 0, w.length = 1025; });
   fails(Status::LocalQpOperation, [](Work& w) { w.sges = 33; });
   fails(Status::LocalQpOperation, [](Work&) {}, 0);
 }
@@ -1232,8 +1259,8 @@ struct Outcome {
 };
 
 // Any mix of operations both ways over a wire that loses, doubles and delays: every message arrives once, in order,
-// byte for byte.
-Outcome chaos(uint32_t seed, uint32_t large, unsigned loss) {
+// byte for byte. `away`: of a hundred pages, so many are not there at first, and others go meanwhile.
+Outcome chaos(uint32_t seed, uint32_t large, unsigned loss, unsigned away = 0) {
   std::minstd_rand random(seed);
   const auto below = [&random](uint32_t n) { return static_cast<uint32_t>(random() >> 4) % n; };
   World w([](Attributes& a, Attributes& b) { a.min_rnr_timer = b.min_rnr_timer = 1; }, large, 0xff'ff00 + below(512),
@@ -1297,10 +1324,45 @@ Outcome chaos(uint32_t seed, uint32_t large, unsigned loss) {
       r.works.back().fence = below(10) == 0;
     }
   }
+  constexpr uint64_t page = 4096;
+  std::set<uint64_t> gone[2], wanted[2];
+  size_t faults = 0;
+  for (int i = 0; i < 2 && away; i++) {
+    for (uint64_t n = 0; n < 4 * size / page + 2; n++)
+      if (below(100) < away) gone[i].insert(base / page + n);
+    rings[i]->there = [&gone = gone[i], &wanted = wanted[i]](uint64_t va, uint64_t bytes) {
+      const auto first = gone.lower_bound(va / page);
+      if (first == gone.end() || *first * page >= va + bytes) return bytes;
+      if (*first * page > va) return *first * page - va;
+      wanted.insert(*first);
+      return uint64_t{0};
+    };
+  }
+  // Somebody fetches what is wanted, but for one time in five, when it is only said to be there.
+  const auto fetch = [&] {
+    bool any = false;
+    for (int i = 0; i < 2; i++) {
+      if (below(5) != 0) {
+        for (const uint64_t n : wanted[i]) gone[i].erase(n);
+        gone[i].insert(base / page + below(4 * size / page));
+      }
+      wanted[i].clear();
+      for (const Absence& absence : std::exchange(rings[i]->absences, {})) {
+        any = true;
+        faults++;
+        (i ? w.b : w.a).engine.resume(i ? 9 : 5, absence.of, true);
+      }
+    }
+    w.settle();
+    return any;
+  };
   w.run();
   int jumps = 0;
-  while ((w.ra.done.size() < w.ra.works.size() || w.rb.done.size() < w.rb.works.size()) && jumps++ < 20000)
-    if (!w.jump()) break;
+  while ((w.ra.done.size() < w.ra.works.size() || w.rb.done.size() < w.rb.works.size()) && jumps++ < 20000) {
+    const bool fetched = away && fetch();
+    if (!w.jump() && !fetched) break;
+  }
+  CHECK((faults > 20) == (away > 0));
   for (int i = 0; i < 2; i++) {
     TestRings& r = *rings[i];
     CHECK(r.failures.empty());
@@ -1344,6 +1406,13 @@ TEST_CASE("any mix over a wire that loses, doubles and reorders arrives once, in
   for (uint32_t seed = 1; seed <= 12; seed++) {
     CAPTURE(seed);
     chaos(seed, seed % 3 == 0 ? 16 : 1, seed % 4 * 5);
+  }
+}
+
+TEST_CASE("the same between memories whose pages come and go") {
+  for (uint32_t seed = 1; seed <= 12; seed++) {
+    CAPTURE(seed);
+    chaos(seed, seed % 3 == 0 ? 16 : 1, seed % 4 * 3, 20 + seed * 5);
   }
 }
 

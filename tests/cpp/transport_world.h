@@ -50,7 +50,7 @@ class TestPort final : public Port {
  public:
   explicit TestPort(TestWire& w, uint8_t id) : wire_(w) { w.ports[id] = this; }
   bool send(const Header& h, const Span* s, size_t n) override { return wire_.send(h, s, n); }
-  unsigned receive(Sink& sink, unsigned budget) override {
+  unsigned receive(Sink& sink, unsigned budget, uint32_t = UINT32_MAX) override {
     unsigned n = 0;
     for (; n < budget && !queue.empty(); n++) {
       Packet p = std::move(queue.front());
@@ -64,7 +64,7 @@ class TestPort final : public Port {
   }
   bool pending() const override { return !queue.empty(); }
   uint32_t largest(uint32_t mtu) const override { return mtu * wire_.large; }
-  void recall(const void*, size_t) override {}
+  bool recall(const void*, size_t) override { return true; }
 
   std::deque<Packet> queue;
 
@@ -130,6 +130,8 @@ class TestRings final : public Rings {
   unsigned span_limit = 7;
   unsigned again = 0;
   bool lose_again = false;
+  std::function<uint64_t(uint64_t va, uint64_t bytes)> there;  // how many bytes are, from the first one on
+  std::vector<Absence> absences;                               // that were not resumed
 
   Next next_work(Work& out, Status& status) override {
     if (bad_work) {
@@ -174,6 +176,10 @@ class TestRings final : public Rings {
       return refused;
     covered = 0;
     out.count = 0;
+    if (there && bytes > 0) {
+      bytes = there(va, bytes);
+      if (bytes == 0) return Status::Absent;
+    }
     uint8_t* at = m->second.bytes.data() + (va - m->second.va);
     while (covered < bytes && out.count < span_limit) {
       const uint64_t n = std::min<uint64_t>(span_bytes, bytes - covered);
@@ -181,6 +187,10 @@ class TestRings final : public Rings {
       covered += n;
     }
     return Status::Ok;
+  }
+  bool absent(const Absence& absence) override {
+    absences.push_back(absence);
+    return true;
   }
   bool invalidate(uint32_t rkey) override {
     invalidated.push_back(rkey);

@@ -87,8 +87,8 @@ inline std::vector<uint8_t> pattern(size_t bytes, unsigned seed) {
 }
 
 template <class F>
-bool eventually(F&& condition, int milliseconds = 10000) {
-  auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+bool eventually(F&& condition) {
+  auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();

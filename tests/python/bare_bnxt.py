@@ -9,6 +9,7 @@ import struct
 import time
 from typing import Any
 
+from bare import NoAnswer, Refusal
 from userdma import _core
 from userdma.bnxt import hwrm, rcfw
 from userdma.messages import Fields
@@ -36,18 +37,6 @@ RTS = (
     | rcfw.ModifyMask.MAX_RD_ATOMIC
 )
 NEEDED: dict[rcfw.QpState, int] = {rcfw.QpState.INIT: INIT, rcfw.QpState.RTR: RTR, rcfw.QpState.RTS: RTS}
-
-
-class Refusal(Exception):
-    """The firmware answered with an error code (HWRM) or a status (RCFW)."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"error {code:#x}")
-        self.code = code
-
-
-class NoAnswer(Exception):
-    """Nothing came."""
 
 
 class Bare:
@@ -130,7 +119,7 @@ class Bare:
             time.sleep(0.001)
         code = hwrm.RESPONSE_HEADER.unpack(data).error_code
         if code:
-            raise Refusal(code)
+            raise Refusal(f"{name}: error {code:#x}", code)
         return command.response.unpack(data)
 
     # ---- RCFW --------------------------------------------------------------------------------------------------------
@@ -215,7 +204,7 @@ class Bare:
         assert answer.event == command.code
         assert answer.cookie == self.cookie
         if answer.status:
-            raise Refusal(answer.status)
+            raise Refusal(f"{name}: status {answer.status:#x}", answer.status)
         return answer
 
     def query(self, name: str, **fields: Any) -> Fields:
@@ -260,9 +249,12 @@ class Bare:
             )
 
     def statistics(self) -> int:
-        memory = self.dma(PAGE)
-        answer = self.hwrm("stat_ctx_alloc", stats_dma_addr=self.bus(memory), stats_dma_length=hwrm.STATISTICS_SIZE)
-        return int(answer.stat_ctx_id)
+        self.counters = self.dma(PAGE)
+        answer = self.hwrm(
+            "stat_ctx_alloc", stats_dma_addr=self.bus(self.counters), stats_dma_length=hwrm.STATISTICS_SIZE
+        )
+        self.context = int(answer.stat_ctx_id)
+        return self.context
 
     def up(self, *, slots: int = 256, entries: int = 256, extra: dict[int, int] | None = None) -> Bare:
         """Everything that the RoCE commands need."""

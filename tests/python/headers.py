@@ -22,6 +22,18 @@ PACKAGE = "linux-source-6.12"
 
 BNXT_EN = "drivers/net/ethernet/broadcom/bnxt"
 BNXT_RE = "drivers/infiniband/hw/bnxt_re"
+MLX5_CORE = "drivers/net/ethernet/mellanox/mlx5/core"
+
+# The kernel's headers for user space that its interface to RDMA devices takes.
+RDMA = (
+    "ib_user_verbs.h",
+    "ib_user_ioctl_verbs.h",
+    "ib_user_ioctl_cmds.h",
+    "rdma_user_ioctl_cmds.h",
+    "mlx5-abi.h",
+    "mlx5_user_ioctl_cmds.h",
+    "mlx5_user_ioctl_verbs.h",
+)
 
 # Where a header is: its place in Linux 6.12, then in later ones.
 HEADERS = {
@@ -31,12 +43,30 @@ HEADERS = {
     "roce_hsi.h": (f"{BNXT_RE}/roce_hsi.h",),
     "qplib_res.h": (f"{BNXT_RE}/qplib_res.h",),
     "qplib_rcfw.h": (f"{BNXT_RE}/qplib_rcfw.h",),
+    "qplib_sp.h": (f"{BNXT_RE}/qplib_sp.h",),
     "pci_regs.h": ("include/uapi/linux/pci_regs.h",),
     "pci_ids.h": ("include/linux/pci_ids.h",),
+    "mlx5_device.h": ("include/linux/mlx5/device.h",),
+    "mlx5_doorbell.h": ("include/linux/mlx5/doorbell.h",),
+    "mlx5_cq.h": ("include/linux/mlx5/cq.h",),
+    "mlx5_ifc.h": ("include/linux/mlx5/mlx5_ifc.h",),
+    "mlx5_ifc_fpga.h": ("include/linux/mlx5/mlx5_ifc_fpga.h",),
+    "mlx5_driver.h": ("include/linux/mlx5/driver.h",),
+    "mlx5_qp.h": ("include/linux/mlx5/qp.h",),
+    "mlx5_cmd.c": (f"{MLX5_CORE}/cmd.c",),
+    "mlx5_pagealloc.c": (f"{MLX5_CORE}/pagealloc.c",),
+    "ib_verbs.h": ("include/rdma/ib_verbs.h",),
+    "mlx5_ib.h": ("drivers/infiniband/hw/mlx5/mlx5_ib.h",),
+    **{f"rdma/{name}": (f"include/uapi/rdma/{name}",) for name in RDMA},
 }
-# These compile outside of the kernel; of the others only macros are taken.
+# These compile outside of the kernel; of the others only macros are taken, and of these some structs.
 WHOLE = ("bnxt_hsi.h", "roce_hsi.h", "pci_regs.h", "pci_ids.h")
+STRUCTS = {
+    "qplib_rcfw.h": ("bnxt_qplib_cmdqe",),
+    "bnxt.h": ("tx_bd", "tx_bd_ext", "rx_bd", "tx_cmp", "rx_cmp", "rx_cmp_ext", "rx_agg_cmp"),
+}
 
+MEMBER = r"^[ \t]*\w+[ \t]+(\w+)(?:\[\w+\])?;"
 PRELUDE = """\
 #include <cstddef>
 #include <cstdint>
@@ -78,14 +108,16 @@ class Headers:
 
     @functools.cached_property
     def structs(self) -> Mapping[str, list[str]]:
-        """The members of every struct of bnxt_hsi.h and roce_hsi.h, in order. Structs with structs inside are left
-        out."""
+        """The members of every struct of bnxt_hsi.h and roce_hsi.h, and of STRUCTS, in order. Those with structs inside
+        are left out."""
         found: dict[str, list[str]] = {}
         for header in ("bnxt_hsi.h", "roce_hsi.h"):
             plain = re.sub(r"/\*.*?\*/", "", re.sub(r"\\\n", " ", self.text(header)), flags=re.S)
             for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\}", plain, re.M | re.S):
                 if "struct" not in body and "union" not in body:
-                    found[name] = re.findall(r"^[ \t]*\w+[ \t]+(\w+)(?:\[\w+\])?;", body, re.M)
+                    found[name] = re.findall(MEMBER, body, re.M)
+        for name in STRUCTS["bnxt.h"]:
+            found[name] = re.findall(MEMBER, _struct(self.text("bnxt.h"), name), re.M)
         return found
 
     def evaluate(self, expressions: Iterable[str], *, include: Iterable[str] = ()) -> list[int]:
@@ -97,7 +129,7 @@ class Headers:
         source = [PRELUDE]
         source += [f'#include "{name}"' for name in include]
         source += [f'#include "{name}"' for name in WHOLE]
-        source.append(_struct(self.text("qplib_rcfw.h"), "bnxt_qplib_cmdqe"))
+        source += [_struct(self.text(header), name) for header, names in STRUCTS.items() for name in names]
         for name, value in self.macros.items():
             source.append(f"#ifndef {name}\n#define {name} {value}\n#endif")
         source.append("int main() {\n  const unsigned long long values[] = {")
@@ -122,7 +154,7 @@ class Headers:
 
 
 def _struct(text: str, name: str) -> str:
-    found = re.search(rf"^struct {name} \{{.*?^\}};", text, re.M | re.S)
+    found = re.search(rf"^struct {name} \{{.*?^\}}(?: __packed)?;", text, re.M | re.S)
     if not found:
         raise AssertionError(f"no struct {name} in its header")
     return found.group(0)
@@ -168,7 +200,7 @@ def _fetch() -> None:
 
 def _unpack(tarball: Path) -> Headers:
     kernel = re.sub(r"^linux-source-|\.tar\.xz$", "", tarball.name)
-    stamp = f"{kernel}-{tarball.stat().st_size}-{int(tarball.stat().st_mtime)}"
+    stamp = f"{kernel}-{tarball.stat().st_size}-{int(tarball.stat().st_mtime)}-{len(HEADERS)}"
     folder = CACHE / stamp
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -186,6 +218,7 @@ def _unpack(tarball: Path) -> Headers:
                 if not found:
                     raise RuntimeError(f"{tarball} has no {header} ({' or '.join(places)}): {taken.stderr.strip()}")
                 text = Path(scratch, top, found[0]).read_text()
+                (flat / header).parent.mkdir(exist_ok=True)
                 (flat / header).write_text(text.replace("<linux/bnxt/hsi.h>", '"bnxt_hsi.h"'))
             try:
                 flat.rename(folder)

@@ -96,7 +96,11 @@ class Peer:
         return self.finish()
 
     def signal(self, number: int) -> None:
+        """Sends it; a stop has taken every thread of the process when this returns (kill(2) alone does not wait)."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), status
 
     def end(self) -> int:
         """Lets it end as a program does that has nothing left to do."""
@@ -129,7 +133,7 @@ class Peer:
 # ---- forked children -------------------------------------------------------------------------------------------------
 
 
-def in_child(work: Callable[[], Any], timeout: float = 30) -> Any:
+def in_child(work: Callable[[], Any], timeout: float = 90) -> Any:
     """Runs `work` in a forked child that ends at once, and returns what it returned."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -155,7 +159,7 @@ def in_child(work: Callable[[], Any], timeout: float = 30) -> Any:
     return answer
 
 
-def ended(child: int, timeout: float = 30) -> int:
+def ended(child: int, timeout: float = 90) -> int:
     """The exit code of a child, which must end."""
     until = time.monotonic() + timeout
     while True:

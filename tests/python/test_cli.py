@@ -83,6 +83,26 @@ def start_demo(file: Path) -> tuple[subprocess.Popen[str], int]:
     raise AssertionError("the demo started no second process")
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_trace(family: str, behind: bool) -> None:
+    """Commands and answers on standard error, once each; what the command prints is as without."""
+    name = f"soft:{family}"
+    done = run(*(["info", name, "--trace"] if behind else ["--trace", "info", name]), "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["family"] == family
+    lines = done.stderr.splitlines()
+    assert all(line.startswith(f"userdma: {name}#") for line in lines)
+    first = {"bnxt": "hwrm_ver_get", "mlx5": "enable_hca"}[family]
+    assert sum(f" {first} #" in line for line in lines) == 2
+    assert run("info", name, "--json").stderr == ""
+
+
+def test_trace_of_the_processes_it_starts(nothing_left: None) -> None:
+    done = run("demo", "--trace", __file__)
+    assert done.returncode == 0
+    assert sum(" hwrm_ver_get #" in line and "answered" in line for line in done.stderr.splitlines()) == 2
+
+
 @pytest.mark.no_sanitizer
 def test_version() -> None:
     done = run("--version")
@@ -106,6 +126,26 @@ def test_demo_moves_a_file(size: int, tmp_path: Path, nothing_left: None) -> Non
         assert way["messages"] == -(-size // (1 << 20))
     assert result["ok"] is True
     assert 0 < result["ping_pong"]["p50_us"] <= result["ping_pong"]["p99_us"]
+
+
+@pytest.mark.parametrize("nics", [("soft:mlx5", "soft:mlx5"), ("soft:bnxt", "soft:mlx5"), ("soft:mlx5", "soft:bnxt")])
+def test_demo_of_each_family(nics: tuple[str, str], tmp_path: Path, nothing_left: None) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(3_000_000))
+    options = ["--nic", nics[0]] if nics[0] == nics[1] else ["--nic", nics[0], "--peer", nics[1]]
+    done = run("demo", path, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["nics"] == list(nics)
+    assert {way["sha256"] for way in result["ways"]} == {hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+@pytest.mark.parametrize("options", [["--nic", "soft:mlx5"], ["--peer", "soft:mlx5"]])
+def test_demo_with_messages_that_are_too_large(options: list[str], nothing_left: None) -> None:
+    """A ConnectX's are 2^30 bytes at most, a Thor2's twice that."""
+    done = run("demo", __file__, "--message", str((1 << 30) + 1), *options)
+    assert done.returncode == 1
+    assert "soft:mlx5 has 1073741824 bytes at most, not 1073741825" in one_line(done.stderr)
 
 
 def test_demo_of_the_interpreter_prints_a_table(nothing_left: None) -> None:
@@ -171,12 +211,56 @@ def test_demo_of_no_file_is_a_usage_error(name: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "a [b] \\[c]"])
+def test_demo_of_a_file_whose_name_is_markup(name: str, tmp_path: Path, nothing_left: None) -> None:
+    path = tmp_path / name if "/" not in name else tmp_path / "[" / "]"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"content")
+    done = run("demo", path)
+    assert done.returncode == 0, done.stderr
+    assert str(path) in done.stdout
+
+
+def test_demo_of_a_file_that_has_no_size(nothing_left: None) -> None:
+    content = Path("/proc/version").read_bytes()
+    done = run("demo", "/proc/version", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["bytes"] == len(content)
+    assert {way["sha256"] for way in result["ways"]} == {hashlib.sha256(content).hexdigest()}
+
+
+@pytest.mark.parametrize("arguments", [["devices"], ["devices", "--json"], ["--help"], ["demo", "/proc/version"]])
+@pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
+def test_output_that_nobody_takes(arguments: list[str], to: str, nothing_left: None) -> None:
+    command = f'exec "$@" {to}'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *USERDMA, *arguments], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 1
+    assert "standard output" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize("columns", [5, 39, 40, 200])
+def test_devices_in_any_width(columns: int) -> None:
+    command = [*USERDMA, "devices"]
+    environment = os.environ | {"COLUMNS": str(columns)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 0
+    if columns < 40:
+        assert "name: soft:bnxt, kind: soft" in done.stdout
+    else:
+        assert "soft:bnxt" in done.stdout.replace("\n", "")
+
+
 def test_devices_lists_the_soft_nics() -> None:
     done = run("devices", "--json")
     assert done.returncode == 0
     found = {d["name"]: d for d in json.loads(done.stdout)}
-    assert found["soft:bnxt"]["opens"] is True
-    assert "soft:bnxt" in run("devices").stdout
+    said = run("devices").stdout
+    for name in ("soft:bnxt", "soft:mlx5"):
+        assert found[name]["opens"] is True
+        assert name in said
 
 
 def fake_function(root: Path, name: str, vendor: int, device: int, driver: str | None, group: int | None) -> Path:
@@ -219,15 +303,39 @@ def test_devices_points_from_an_rdma_device_to_its_function(tmp_path: Path) -> N
     assert "0000:17:00.0" in found.change
 
 
-def test_info_shows_an_open_nic() -> None:
-    done = run("info", "soft:bnxt", "--json")
+def test_devices_says_how_a_device_that_the_kernel_keeps_can_be_opened(tmp_path: Path) -> None:
+    folder = fake_function(tmp_path, "0000:17:00.0", 0x15B3, 0x101D, "mlx5_core", 7)
+    rdma, verbs = tmp_path / "sys/class/infiniband/mlx5_0", tmp_path / "sys/class/infiniband_verbs/uverbs3"
+    rdma.mkdir(parents=True)
+    (rdma / "device").symlink_to(folder)
+
+    def found() -> tuple[bool, str]:
+        (device,) = (d for d in find(str(tmp_path / "sys"), str(tmp_path / "dev")) if d.kind == "rdma")
+        assert device.name == "mlx5_0" and "ConnectX-6 Dx" in device.what and "mlx5_core" in device.what
+        return device.opens, device.change
+
+    assert found() == (False, "the kernel gives user space no file for mlx5_0: `modprobe ib_uverbs`")
+    verbs.mkdir(parents=True)
+    (verbs / "ibdev").write_text("mlx5_0\n")
+    node = tmp_path / "dev/infiniband/uverbs3"
+    assert found() == (
+        False,
+        f"cannot open {node} for mlx5_0: No such file or directory: a container is given it by --device={node}",
+    )
+    node.parent.mkdir(parents=True)
+    node.touch()
+    assert found() == (True, "")
+
+
+def test_info_shows_an_open_nic(family: str) -> None:
+    done = run("info", f"soft:{family}", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert facts["family"] == "bnxt"
+    assert facts["family"] == family
     assert facts["mtu"] == 4096
     assert len(bytes.fromhex(facts["mac"].replace(":", ""))) == 6
     assert facts["limits"]
-    assert facts["firmware"] in run("info", "soft:bnxt").stdout
+    assert facts["firmware"] in run("info", f"soft:{family}").stdout
 
 
 def test_info_of_an_unknown_name_is_a_usage_error() -> None:

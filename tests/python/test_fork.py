@@ -20,7 +20,7 @@ import pytest
 
 import userdma
 import userdma.soft
-from conftest import connected, counts, done
+from conftest import commands, connected, counts, done
 from processes import ended, in_child, said, wire_file, wire_name
 from userdma import Access, Error, Nic, Qp, Region, Side
 
@@ -48,9 +48,10 @@ def exchange(a: Qp, b: Qp, rounds: int = 3, seed: int = 0) -> None:
 
 def own_nic() -> str:
     """A NIC of this process's own, that works."""
-    with userdma.open("soft:bnxt") as nic:
-        exchange(*connected(nic))
-        return nic.name
+    for name in ("soft:bnxt", "soft:mlx5"):
+        with userdma.open(name) as nic:
+            exchange(*connected(nic))
+    return nic.name
 
 
 @contextmanager
@@ -59,11 +60,9 @@ def working(nic: Nic) -> Iterator[tuple[Qp, Qp, Region]]:
     a, b = connected(nic, remote=Access.READ)
     r = Region.host(nic, PAGE, remote=Access.READ)
     b.receive(r, 0, 64)  # under way
-    log = len(nic.function.firmware.log)  # type: ignore[attr-defined]
-    before = counts(nic)
+    log, before = commands(nic), counts(nic)
     yield a, b, r
-    assert len(nic.function.firmware.log) == log  # type: ignore[attr-defined]
-    assert counts(nic) == before
+    assert (commands(nic), counts(nic)) == (log, before)
     r.write(100, b"after the fork")
     a.send(r, 100, 14)
     assert done(b, RECEIVE) == done(a, SEND) == 14
@@ -113,6 +112,40 @@ def test_a_child_refuses(nic: Nic) -> None:
         answers = in_child(child)
     assert set(answers) == set(CALLS)
     assert [name for name, text in answers.items() if "fork" not in text] == [], answers
+    assert [name for name, text in answers.items() if not text.startswith("ValueError: ")] == [], answers
+
+
+@pytest.mark.pci
+def test_a_childs_copy_of_a_function_is_the_parents(nic: Nic) -> None:
+    """What would reach the parent's device is refused."""
+
+    def child() -> list[str]:
+        function = nic.function
+        answers = []
+        for call in (
+            function.release,
+            function.reset,
+            lambda: function.alloc_dma(PAGE),
+            lambda: function.free_dma(memory),
+            lambda: function.map(0),
+            lambda: bar.read32(0),
+            lambda: function.config16(0),
+            lambda: userdma.open(function),
+        ):
+            try:
+                call()
+            except Error as error:
+                answers.append(str(error))
+            else:
+                answers.append(f"{call}: nothing")
+        return answers
+
+    memory = nic.function.alloc_dma(PAGE)
+    bar = nic.function.map(0)
+    with working(nic):
+        answers = in_child(child)
+    assert [text for text in answers if "fork" not in text] == []
+    nic.function.free_dma(memory)
 
 
 def test_a_child_gives_back_nothing(nic: Nic) -> None:
@@ -136,14 +169,15 @@ def test_a_child_gives_back_nothing(nic: Nic) -> None:
         in_child(child)
 
 
-def test_a_child_drops_everything() -> None:
+def test_a_child_drops_everything(family: str) -> None:
     """The collector takes the last of the parent's objects in the child."""
     print(
-        said("""
+        said(
+            """
             import gc, os, sys, userdma, warnings
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 and later: fork with threads
             def things():
-                nic = userdma.open("soft:bnxt")
+                nic = userdma.open("soft:" + sys.argv[1])
                 a = userdma.Qp.make(nic)
                 a.connect(a.endpoint)
                 r = userdma.Region.host(nic, 4096)
@@ -161,7 +195,9 @@ def test_a_child_drops_everything() -> None:
                 _, a, r = held
                 a.send(r, 0, 8)
                 assert a.wait(userdma.Side.RECEIVE, us=5_000_000).bytes == 8
-        """)
+        """,
+            family,
+        )
     )
 
 
@@ -175,12 +211,12 @@ def test_a_grandchild(nic: Nic) -> None:
 
     def grandchild(own: Nic) -> str:
         for other in (nic, own):
-            with pytest.raises(Error, match="fork"):
+            with pytest.raises(ValueError, match="fork"):
                 Qp.make(other)
         return own_nic()
 
     def child() -> str:
-        with userdma.open("soft:bnxt") as own:
+        with userdma.open("soft:mlx5") as own:
             a, b = connected(own)
             name: str = in_child(lambda: grandchild(own))
             exchange(a, b)
@@ -195,7 +231,7 @@ def test_parent_and_child_on_a_wire_in_shared_memory() -> None:
     name = wire_name()
 
     def child() -> None:
-        with userdma.open("soft:bnxt", wire=name) as nic:
+        with userdma.open("soft:mlx5", wire=name) as nic:
             qp = Qp.make(nic)
             r = Region.host(nic, PAGE)
             theirs.send(qp.endpoint)
@@ -272,7 +308,7 @@ def test_a_fork_beside_traffic(two: tuple[Nic, Nic]) -> None:
 
     def child() -> None:
         for nic in two:
-            with pytest.raises(Error, match="fork"):
+            with pytest.raises(ValueError, match="fork"):
                 Qp.make(nic)
         own_nic()
 
@@ -298,6 +334,7 @@ def test_a_fork_by_a_thread(nic: Nic) -> None:
         pass
 
 
+@pytest.mark.pages
 def test_memory_of_the_process_after_a_fork(nic: Nic) -> None:
     """Pages stay the parent's: the NIC sees what the parent writes, and neither sees what the child does."""
     memory = mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -330,7 +367,7 @@ def test_memory_of_the_process_after_a_fork(nic: Nic) -> None:
 
 WORKS = """
     import atexit, gc, os, signal, sys, threading, time, userdma
-    nic = userdma.open("soft:bnxt")
+    nic = userdma.open("soft:" + sys.argv[1])
     a = userdma.Qp.make(nic)
     a.connect(a.endpoint)
     r = userdma.Region.host(nic, 4096)
@@ -347,7 +384,7 @@ ENDS = {
     "of the program": "pass",
     "atexit": "atexit.register(lambda: (a.destroy(), r.deregister(), nic.close(), print('at exit')))",
     "after a close": "nic.close()",
-    "with its own nic": "own = userdma.open('soft:bnxt'); b = userdma.Qp.make(own); b.connect(b.endpoint)",
+    "with its own nic": "own = userdma.open('soft:mlx5'); b = userdma.Qp.make(own); b.connect(b.endpoint)",
     "with everything dropped": "del a, r, nic; gc.collect()",
     "with a memoryview": "m = memoryview(bytearray(8))",
 }
@@ -355,7 +392,7 @@ ENDS = {
 
 @pytest.mark.no_sanitizer
 @pytest.mark.parametrize("end", ENDS)
-def test_how_a_child_ends(end: str) -> None:
+def test_how_a_child_ends(end: str, family: str) -> None:
     """With the exit code 0 and nothing on stderr, and the parent's NIC works on; then the parent ends the same way."""
     text = f"""
         child = os.fork()
@@ -367,12 +404,12 @@ def test_how_a_child_ends(end: str) -> None:
             check()
             print("parent")
     """
-    out = said("import warnings; warnings.simplefilter('ignore')\n" + dedented(WORKS) + dedented(text))
+    out = said("import warnings; warnings.simplefilter('ignore')\n" + dedented(WORKS) + dedented(text), family)
     assert out == ("at exit\n" if end == "atexit" else "") + "parent\n"
 
 
 @pytest.mark.no_sanitizer
-def test_a_child_that_a_signal_ends() -> None:
+def test_a_child_that_a_signal_ends(family: str) -> None:
     out = said(
         "import warnings; warnings.simplefilter('ignore')\n"
         + dedented(WORKS)
@@ -387,7 +424,8 @@ def test_a_child_that_a_signal_ends() -> None:
             view.release()
             check()
             print("parent")
-        """)
+        """),
+        family,
     )
     assert out == "parent\n"
 

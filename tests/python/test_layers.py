@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -31,11 +33,31 @@ MAY_INCLUDE = {
     "soft/wire": {"hw", "host", "soft", "soft/wire"},
     "soft/transport": {"hw", "host", "soft", "soft/wire", "soft/transport"},
     "soft/bnxt": {"hw", "host", "soft", "soft/wire", "soft/transport", "soft/bnxt"},
-    "python": {"hw", "host", "driver", "soft", "soft/wire", "soft/transport", "soft/bnxt", "python"},
+    "soft/mlx5": {"hw", "host", "soft", "soft/wire", "soft/transport", "soft/mlx5"},
+    "soft/vfio_user": {"hw", "host", "soft", "soft/vfio_user"},
+    "python": {
+        "hw",
+        "host",
+        "driver",
+        "soft",
+        "soft/wire",
+        "soft/transport",
+        "soft/bnxt",
+        "soft/mlx5",
+        "soft/vfio_user",
+        "python",
+    },
 }
 
 # soft has low files (clock, memory, dma) and high ones, which stand above soft/wire and soft/transport.
-SOFT_TOP = {"soft/nic.h", "soft/soft_function.h", "soft/config_space.h", "soft/gpu.h"}
+SOFT_TOP = {
+    "soft/ethernet_port.h",
+    "soft/nic.h",
+    "soft/runs.h",
+    "soft/soft_function.h",
+    "soft/config_space.h",
+    "soft/gpu.h",
+}
 
 
 def sources() -> list[Path]:
@@ -124,7 +146,12 @@ def test_there_are_no_circles() -> None:
 
 # ---- Python -------------------------------------------------------------------------------------------------------
 
-TABLES = {"userdma.bnxt.hwrm", "userdma.bnxt.rcfw"}
+# By family: what both its driver and its soft NIC's firmware read. A ConnectX's name bits, which its layouts are for.
+TABLES = {
+    "bnxt": {"hwrm", "hwrm_ethernet", "rcfw"},
+    "mlx5": {"layouts", "constants", "contexts", "commands", "capabilities", "registers", "flow"},
+}
+ALL_TABLES = {f"userdma.{family}.{name}" for family, names in TABLES.items() for name in names}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -162,6 +189,28 @@ def imports(name: str, path: Path) -> set[str]:
     return found
 
 
+def test_only_what_is_declared_is_imported() -> None:
+    """What pip installs with the package; `userdma selftest` needs more, which it says itself."""
+    declared = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]["dependencies"]
+    allowed = {re.split(r"[<>=~!]", one)[0] for one in declared} | set(sys.stdlib_module_names) | {"userdma"}
+    wrong = []
+
+    def visit(node: ast.AST, name: str) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found.append(node.module or "")
+        wrong.extend(f"{name}: {one}" for one in found if one.split(".")[0] not in allowed)
+        for child in ast.iter_child_nodes(node):
+            visit(child, name)
+
+    for name, path in modules():
+        if not below(name, "userdma.selftest"):
+            visit(ast.parse(path.read_text()), name)
+    assert not wrong
+
+
 def below(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
@@ -173,13 +222,15 @@ def test_messages_know_no_family() -> None:
 
 def test_tables_are_tables() -> None:
     known = dict(modules())
-    for name in TABLES:
-        assert imports(name, known[name]) == {"userdma.messages"}, name
+    for family, names in TABLES.items():
+        own = {f"userdma.{family}.{name}" for name in names}
+        for name in own:
+            assert imports(name, known[name]) - own <= {"userdma.messages"}, name
 
 
 def test_drivers_do_not_import_soft_nics() -> None:
     for name, path in modules():
-        if any(below(name, package) for package in ("userdma.bnxt", "userdma.pci")):
+        if any(below(name, package) for package in ("userdma.bnxt", "userdma.mlx5", "userdma.firmware", "userdma.pci")):
             wrong = [one for one in imports(name, path) if below(one, "userdma.soft")]
             assert not wrong, f"{name} imports {wrong}"
 
@@ -187,7 +238,8 @@ def test_drivers_do_not_import_soft_nics() -> None:
 def test_soft_nics_import_of_the_drivers_only_the_tables() -> None:
     for name, path in modules():
         if below(name, "userdma.soft"):
-            wrong = [one for one in imports(name, path) if below(one, "userdma.bnxt") and one not in TABLES]
+            found = [one for one in imports(name, path) if any(below(one, f"userdma.{family}") for family in TABLES)]
+            wrong = [one for one in found if one not in ALL_TABLES]
             assert not wrong, f"{name} imports {wrong}"
 
 

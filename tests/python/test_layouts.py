@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 
 from headers import TREE, Headers, kernels
-from userdma.bnxt import hwrm, rcfw
+from userdma.bnxt import hwrm, hwrm_ethernet, rcfw
 from userdma.messages import Message
 
 pytestmark = [pytest.mark.sources, pytest.mark.no_sanitizer]  # reads csrc, runs the compiler
@@ -67,7 +67,7 @@ def messages(module: ModuleType) -> Iterator[Message]:
 
 
 def all_messages() -> list[Message]:
-    return [*messages(hwrm), *messages(rcfw)]
+    return [*messages(hwrm), *messages(hwrm_ethernet), *messages(rcfw)]
 
 
 def macro_prefix(message: str) -> str:
@@ -77,7 +77,7 @@ def macro_prefix(message: str) -> str:
     return message.upper() + "_"
 
 
-@pytest.mark.parametrize("module", [hwrm, rcfw])
+@pytest.mark.parametrize("module", [hwrm, hwrm_ethernet, rcfw])
 def test_messages_have_the_headers_layout(headers: tuple[Headers, ...], module: ModuleType) -> None:
     checks = []
     for message in messages(module):
@@ -94,7 +94,7 @@ def test_messages_have_the_headers_layout(headers: tuple[Headers, ...], module: 
     compare(headers, checks)
 
 
-@pytest.mark.parametrize("module", [hwrm, rcfw])
+@pytest.mark.parametrize("module", [hwrm, hwrm_ethernet, rcfw])
 def test_messages_leave_no_field_out(headers: tuple[Headers, ...], module: ModuleType) -> None:
     """But those that the header calls unused or reserved. A later kernel may have given names to some of these."""
     for kernel in headers:
@@ -160,12 +160,12 @@ def constants(module: ModuleType) -> Iterator[Check]:
         yield Check(name, getattr(module, name), cited_expression)
 
 
-@pytest.mark.parametrize("module", [hwrm, rcfw])
+@pytest.mark.parametrize("module", [hwrm, hwrm_ethernet, rcfw])
 def test_constants_of_the_tables(headers: tuple[Headers, ...], module: ModuleType) -> None:
     compare(headers, list(constants(module)))
 
 
-@pytest.mark.parametrize("module", [hwrm, rcfw])
+@pytest.mark.parametrize("module", [hwrm, hwrm_ethernet, rcfw])
 def test_every_constant_of_the_tables_is_compared(module: ModuleType) -> None:
     compared = {check.what.split(".")[0] for check in constants(module)}
     ours = {
@@ -239,13 +239,14 @@ def compare_cpp(headers: tuple[Headers, ...], name: str, pairs: list[tuple[str, 
         assert not wrong, f"Linux {kernel}:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", ["hw/bnxt.h", "hw/pci.h"])
+@pytest.mark.parametrize("name", ["hw/bnxt.h", "hw/bnxt_ethernet.h", "hw/pci.h"])
 def test_constants_of_the_cpp_layouts(headers: tuple[Headers, ...], name: str) -> None:
     compare_cpp(headers, name, Layouts(name).constants)
 
 
-def test_structs_of_the_cpp_layouts(headers: tuple[Headers, ...]) -> None:
-    layouts = Layouts("hw/bnxt.h")
+@pytest.mark.parametrize("name", ["hw/bnxt.h", "hw/bnxt_ethernet.h"])
+def test_structs_of_the_cpp_layouts(headers: tuple[Headers, ...], name: str) -> None:
+    layouts = Layouts(name)
     pairs = []
     for ours, theirs, members in layouts.structs:
         pairs.append((f"sizeof({ours})", f"sizeof(struct {theirs})"))
@@ -254,11 +255,12 @@ def test_structs_of_the_cpp_layouts(headers: tuple[Headers, ...]) -> None:
                 (f"offsetof({ours}, {member})", f"offsetof(struct {theirs}, {member})"),
                 (f"sizeof({ours}::{member})", f"sizeof({theirs}::{member})"),
             ]
-    compare_cpp(headers, "hw/bnxt.h", pairs)
+    compare_cpp(headers, name, pairs)
 
 
-def test_structs_of_the_cpp_layouts_leave_no_member_out(headers: tuple[Headers, ...]) -> None:
-    for ours, theirs, members in Layouts("hw/bnxt.h").structs:
+@pytest.mark.parametrize("name", ["hw/bnxt.h", "hw/bnxt_ethernet.h"])
+def test_structs_of_the_cpp_layouts_leave_no_member_out(headers: tuple[Headers, ...], name: str) -> None:
+    for ours, theirs, members in Layouts(name).structs:
         assert members == headers[0].structs[theirs], ours
 
 
@@ -306,8 +308,17 @@ def test_few_constants_of_the_cpp_layouts_are_not_compared() -> None:
         "kFastRegisterPageBase",
         "kNoConsumerIndex",
     }
+    assert {name.rpartition("::")[2] for name in Layouts("hw/bnxt_ethernet.h").derived} == {
+        "kMostBds",
+        "kMssMask",
+        "kHashOf2",
+    }
     assert {name.rpartition("::")[2] for name in Layouts("hw/pci.h").derived} == {
         "kBars",
         "kAllOnes",
         "kResetMilliseconds",
+        "kIdentifierString",
+        "kReadOnlyData",
+        "kEnd",
+        "kDeviceConnectX6Dx",
     }

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from userdma.bnxt.device import _address
-from userdma.bnxt.ledger import Ledger
 from userdma.bnxt.page_table import MOST_PAGES, PAGE, best_shift, build, split
+from userdma.firmware.device import unguessable_address
+from userdma.firmware.ledger import Ledger
 
 MEBI = 1 << 20
 
@@ -70,7 +70,7 @@ def test_every_byte_is_found(runs: list[tuple[int, int]], short: int) -> None:
     shift = best_shift(runs)
     holder = Holder()
     table = build(cast(Ledger, holder), split(runs, shift))
-    va = _address(shift, runs[0][0])
+    va = unguessable_address(shift, runs[0][0])
     assert 0 <= va < 1 << 62
     at = 0
     for address, size in runs:
@@ -107,7 +107,7 @@ def test_the_last_entries_of_a_queue_are_marked(count: int) -> None:
 
 
 def test_an_address_is_not_guessed() -> None:
-    found: set[Any] = {_address(12, 0x5000) for _ in range(100)}
+    found: set[Any] = {unguessable_address(12, 0x5000) for _ in range(100)}
     assert len(found) == 100
     assert all(address % PAGE == 0 for address in found)
     assert len({address >> 40 for address in found}) > 90

@@ -8,12 +8,12 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import userdma
 from conftest import connect, connected, counts, done, take
+from steps import firmware, give_up, quick, steps
 from userdma import (
     Access,
     DmaMemoryError,
@@ -27,6 +27,7 @@ from userdma import (
     Region,
     RemoteMemory,
     Side,
+    _core,
 )
 
 SEND, RECEIVE = Side.SEND, Side.RECEIVE
@@ -137,9 +138,10 @@ def test_bytes_are_there_before_the_completion(nic: Nic) -> None:
         assert dst.read(0, MEBI) == bytes([n + 100]) * MEBI
 
 
+@pytest.mark.pci
 def test_relaxed_ordering_is_off(nic: Nic) -> None:
     """This holds because open_ turns the NIC's relaxed ordering off."""
-    from userdma.bnxt.bring_up import capabilities
+    from userdma.firmware.take import capabilities
 
     express = dict(capabilities(nic.function))[0x10]
     assert not nic.function.config16(express + 8) & 0x10  # PCI_EXP_DEVCTL_RELAX_EN
@@ -183,8 +185,8 @@ def test_host_refused(soft: Soft) -> None:
     before = counts(nic)
     for remote, commands in ((Access.NONE, 1), (Access.READ | Access.WRITE, 1), (Access.WRITE, 2)):
         for k in range(1, commands + 1):
-            nic.function.firmware.refuse("*", k)  # type: ignore[attr-defined]
-            with pytest.raises(FirmwareRefusedError, match="register_mr"):
+            firmware(nic).refuse("*", k)
+            with pytest.raises(FirmwareRefusedError, match=steps(nic).register):
                 Region.host(nic, MEBI, remote=remote)
             assert counts(nic) == before
 
@@ -192,10 +194,9 @@ def test_host_refused(soft: Soft) -> None:
 def test_host_of_a_firmware_that_stops(soft: Soft) -> None:
     """Memory that a firmware which stopped answering may still name stays until close."""
     nic = soft()
-    chip = nic._device._chip  # type: ignore[attr-defined]
-    chip.rcfw.limit = 0.05
+    quick(nic)
     before = counts(nic)["core_dma_pages"]
-    nic.function.firmware.stop(within="register_mr")  # type: ignore[attr-defined]
+    firmware(nic).stop(within=steps(nic).register)
     with pytest.raises(FirmwareTimeoutError):
         Region.host(nic, MEBI)
     assert counts(nic)["core_dma_pages"] >= before + MEBI // PAGE
@@ -217,6 +218,7 @@ def test_host_checks(nic: Nic) -> None:
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("flags", [mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS])
 def test_pages_of_the_process(nic: Nic, flags: int) -> None:
     """pages nic a n is a region over the n bytes at address a of the process."""
@@ -271,6 +273,7 @@ def test_pinned_until_deregistered_or_closed(soft: Soft) -> None:
     pages.drop()
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("flags", [mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS])
 def test_the_pages_that_held_the_bytes(nic: Nic, flags: int) -> None:
     """The NIC reaches the pages that held the bytes when pages ran, whatever the process maps there later."""
@@ -301,6 +304,7 @@ def test_the_pages_that_held_the_bytes(nic: Nic, flags: int) -> None:
     r.deregister()
 
 
+@pytest.mark.pages
 def test_pages_of_a_buffer(nic: Nic) -> None:
     """Any page-aligned writable buffer can be a region without a copy."""
     buffer = mmap.mmap(-1, 4 * PAGE)
@@ -325,6 +329,7 @@ def test_pages_of_a_buffer(nic: Nic) -> None:
             Region.pages(nic, wrong, 1)
 
 
+@pytest.mark.pages
 def test_pages_of_a_numpy_array(nic: Nic) -> None:
     """NumPy, mmap, a host torch tensor."""
     numpy = pytest.importorskip("numpy")
@@ -352,6 +357,7 @@ def test_pages_without_room(soft: Soft) -> None:
     assert counts(nic) == before
 
 
+@pytest.mark.pages
 def test_pages_the_system_refuses(nic: Nic) -> None:
     """The system refuses to pin them."""
     with pytest.raises(Error):
@@ -372,7 +378,7 @@ def test_pages_refused(soft: Soft) -> None:
     pages = Pages(64 * PAGE)
     Region.pages(nic, pages.address, 64 * PAGE).deregister()
     before = counts(nic)
-    nic.function.firmware.refuse("register_mr")  # type: ignore[attr-defined]
+    firmware(nic).refuse(steps(nic).register)
     with pytest.raises(FirmwareRefusedError):
         Region.pages(nic, pages.address, 64 * PAGE)
     assert counts(nic) == before
@@ -437,9 +443,11 @@ def test_device_behind_an_iommu(soft: Soft) -> None:
     gpu = userdma.soft.gpu(PAGE)
     nic = soft(iommu=True)
     before = counts(nic)
-    with pytest.raises(Error, match="IOMMU"):
+    with pytest.raises(Error, match=r"behind an IOMMU, .* open it with iommu=False"):
         Region.device(nic, [(gpu.bus, PAGE)])
     assert counts(nic) == before
+    pci = _core.Function.without_iommu.__get__(nic.function)  # type: ignore[attr-defined]
+    assert "physical addresses" in pci and f"set-override {nic.name} none" in pci
 
 
 def test_device_refused(soft: Soft) -> None:
@@ -449,7 +457,7 @@ def test_device_refused(soft: Soft) -> None:
     gpu = userdma.soft.gpu(4 * PAGE)
     nic = soft(iommu=False)
     before = counts(nic)
-    nic.function.firmware.refuse("register_mr")  # type: ignore[attr-defined]
+    firmware(nic).refuse(steps(nic).register)
     with pytest.raises(FirmwareRefusedError):
         Region.device(nic, [(gpu.bus, 2 * PAGE), (gpu.bus + 3 * PAGE, PAGE)])
     assert counts(nic) == before
@@ -510,7 +518,7 @@ def test_read_and_write_checks(nic: Nic) -> None:
         if n >= 0:
             with pytest.raises(ValueError):
                 r.write(at, bytes(n))
-    pages = Pages(PAGE)
+    pages = nic.function.alloc_dma(PAGE) if nic.function.addressing == "physical" else Pages(PAGE)
     p = Region.pages(nic, pages.address, PAGE)
     for of in (p, r):
         if of is r:
@@ -570,7 +578,7 @@ def test_deregister_frees(soft: Soft) -> None:
         Region.host(nic, MEBI, remote=Access.WRITE),
         Region.pages(nic, pages.address, MEBI),
     ]
-    assert counts(nic)["mrs"] == before["mrs"] + 5
+    assert counts(nic)[steps(nic).keys] == before[steps(nic).keys] + 5
     for r in regions:
         r.deregister()
         r.deregister()  # a second time does nothing
@@ -579,6 +587,7 @@ def test_deregister_frees(soft: Soft) -> None:
     assert counts(nic) == before
 
 
+@pytest.mark.pages
 def test_the_nic_reaches_it_no_more(two: tuple[Nic, Nic]) -> None:
     """The NIC reads and writes r no more once deregister returns Ok ()."""
     a, b = connected(*two)
@@ -606,18 +615,18 @@ def test_deregister_refused(soft: Soft) -> None:
         ):
             r = make()  # type: ignore[no-untyped-call]
             before = counts(nic)["core_dma_pages"]
-            nic.function.firmware.refuse("*", k)  # type: ignore[attr-defined]
-            with pytest.raises(FirmwareRefusedError, match="deregister_mr"):
+            firmware(nic).refuse("*", k)
+            with pytest.raises(FirmwareRefusedError, match=steps(nic).deregister):
                 r.deregister()
-            log = len(nic.function.firmware.log)  # type: ignore[attr-defined]
+            log = len(firmware(nic).log)
             with pytest.raises(Error, match="counts as deregistered"):
                 r.deregister()
-            assert len(nic.function.firmware.log) == log  # type: ignore[attr-defined]
+            assert len(firmware(nic).log) == log
             assert counts(nic)["core_dma_pages"] == before
             with pytest.raises(ValueError, match="deregistered"):
                 connected(nic)[0].send(r, 0, 1)
         nic.close()
-        assert counts(nic)["core_dma_pages"] == counts(nic)["mrs"] == 0
+        assert counts(nic)["core_dma_pages"] == counts(nic)[steps(nic).keys] == 0
         pages.drop()
 
 
@@ -626,13 +635,8 @@ def test_deregister_after_an_exception(soft: Soft, monkeypatch: pytest.MonkeyPat
     nic = soft()
     r = Region.host(nic, MEBI)
     before = counts(nic)["core_dma_pages"]
-    channel: Any = nic._device._chip.rcfw  # type: ignore[attr-defined]
-
-    def ended(*args: Any) -> bytes:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(channel, "_wait", ended)
+        give_up(nic, patch)
         with pytest.raises(KeyboardInterrupt):
             r.deregister()
     for _ in range(2):
@@ -707,3 +711,17 @@ def test_dmabuf(nic: Nic) -> None:
     with pytest.raises(Error, match="dma-buf"):
         Region.dmabuf(nic, 0, 0, PAGE)
     assert userdma.Region is Region
+
+
+def test_a_with_that_an_exception_leaves(nic: Nic) -> None:
+    """The exception comes out, although its traceback holds a buffer of the region; without one the buffer is named."""
+    with pytest.raises(RuntimeError, match="its own"), Region.host(nic, PAGE) as r:
+        held = memoryview(r)
+        raise RuntimeError("its own")
+    assert r.alive
+    held.release()
+    r.deregister()
+    with pytest.raises(BufferError, match="delete its memoryviews and arrays first"), Region.host(nic, PAGE) as r:
+        held = memoryview(r)
+    held.release()
+    r.deregister()

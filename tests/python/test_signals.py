@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import pytest
 import userdma
 import userdma.soft
 from conftest import SECOND, connect, connected, counts, done
-from processes import Peer, descriptors, tasks
+from processes import Peer, descriptors, tasks, wire_file, wire_name
+from steps import channel, firmware, pause, quick, steps
 from userdma import Error, FirmwareStoppedError, FirmwareTimeoutError, Nic, Qp, Region, Side
 
 SEND, RECEIVE = Side.SEND, Side.RECEIVE
@@ -27,10 +29,6 @@ PAGE = 4096
 Soft = Callable[..., Nic]
 
 pytestmark = pytest.mark.timeout(method="thread")  # the alarm is these tests' own
-
-
-def firmware(nic: Nic) -> Any:
-    return nic.function.firmware  # type: ignore[attr-defined]
 
 
 class Alarm(Exception):
@@ -176,7 +174,7 @@ def test_signals_that_raise_nothing(nic: Nic) -> None:
         assert time.monotonic() - start >= 0.25
         threading.Timer(0.1, lambda: b.send(r, 8, 8)).start()
         assert done(a, RECEIVE) == 8
-    assert len(came) > 10
+    assert len(came) > 3  # a busy machine joins signals that it is late with
     assert came[0] - start < 1  # while it waited
 
 
@@ -201,12 +199,12 @@ def test_handlers_that_use_the_pair(nic: Nic) -> None:
         b.send(r, 8, 4 + len(runs))
         if not runs:
             assert done(a, RECEIVE) == 4  # the very entry that the wait below is for
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
         runs.append(1)
 
     with handler(use):
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.2)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
         assert done(a, RECEIVE) == 5
-        signal.setitimer(signal.ITIMER_REAL, 0)
     assert len(runs) >= 2
 
 
@@ -268,29 +266,149 @@ a.wait(userdma.Side.RECEIVE, us=10**9)
     assert errors.count("Traceback") == 1, errors
 
 
+@pytest.mark.parametrize("call", ["make", "host", "close"])
+def test_a_handler_that_closes_within_a_control_call(soft: Soft, call: str) -> None:
+    """Refused in the middle of a command, as other control calls are; between two, the call ends at once."""
+    ends = []
+    for step in range(25):
+        nic = soft()
+        closed: list[str] = []
+
+        def close() -> None:
+            try:
+                nic.close()  # noqa: B023
+                closed.append("")  # noqa: B023
+            except Error as error:
+                closed.append(str(error))  # noqa: B023
+
+        start = time.monotonic()
+        with handler(close):
+            signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0007 * step)
+            try:
+                while not closed:
+                    if call == "make":
+                        Qp.make(nic, send=3, receive=3)
+                    elif call == "host":
+                        Region.host(nic, PAGE)
+                    else:
+                        userdma.open(f"soft:{nic.family}", wire=userdma.soft.Wire()).close()
+            except (Error, ValueError) as error:
+                ends.append(str(error))
+        assert time.monotonic() - start < 15
+        assert closed[0] == "" or "is still under way in this thread" in closed[0], closed
+        nic.close()
+        assert nic.function.released
+    assert all(re.search("closed|release|given back", end) for end in ends), ends
+
+
+def test_a_close_within_a_command(soft: Soft, monkeypatch: pytest.MonkeyPatch) -> None:
+    nic = soft()
+    seen: list[str] = []
+
+    def close() -> None:
+        with pytest.raises(Error, match="create_cq is still under way in this thread") as raised:
+            nic.close()
+        seen.append(str(raised.value))
+
+    pause(nic, monkeypatch, close)
+    Qp.make(nic).destroy()  # goes on as if nothing had been
+    assert len(seen) == 1
+    nic.close()
+
+
+def test_ctrl_c_anywhere_in_open(function: Callable[..., Any]) -> None:
+    """An exception at any line of the bring-up comes out as itself, and the function can be released."""
+
+    def interrupted_at(line: int) -> int:
+        """How many lines there were: all of them, if that one is not reached."""
+        one = function()
+        lines = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal lines
+            file = os.path.basename(frame.f_code.co_filename)
+            if file not in ("bring_up.py", "page_table.py", "device.py") and frame.f_code.co_name != "__init__":
+                return None  # how often a command's loop looks for its answer differs from run to run
+            if event == "line":
+                lines += 1
+                if lines == line:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            nic = userdma.open(one)
+            sys.settrace(None)
+            nic.close()
+        finally:
+            sys.settrace(None)
+            assert one.views == 0
+            one.release()
+            assert one.released
+        return lines
+
+    interrupted_at(0)  # what runs only once
+    whole = interrupted_at(0)
+    assert whole > 100
+    for place in range(30):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at(1 + place * whole // 31)
+
+
+def test_ctrl_c_while_a_join_waits_for_another_process() -> None:
+    """The lock of a wire's file is with a process that is stopped: Ctrl-C works, and else the process is named."""
+    wire = wire_name()
+    with userdma.open("soft:bnxt", wire=wire):
+        holder = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "import fcntl, sys, time\n"
+                "file = open(sys.argv[1], 'r+b')\n"
+                "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\n"
+                "print('locked', flush=True)\n"
+                "time.sleep(100)",
+                wire_file(wire),
+            ],
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
+            function = lambda: userdma.soft.bnxt(wire=wire)  # noqa: E731
+            assert interrupted(function) < 2
+            with pytest.raises(Error, match=f"process {holder.pid} keeps its lock"):
+                function()
+        finally:
+            holder.kill()
+            holder.wait()
+            assert holder.stdout is not None
+            holder.stdout.close()
+
+
 # ---- control calls ---------------------------------------------------------------------------------------------------
 #
 # The firmware runs the command or not, and does not answer; the exception ends the wait for it.
 
 
 @pytest.mark.parametrize("how", ["at", "within"])
-@pytest.mark.parametrize("command", ["create_cq", "create_qp", "modify_qp"])
-def test_ctrl_c_in_make(soft: Soft, command: str, how: str) -> None:
+@pytest.mark.parametrize("k", [1, 3, 4])
+def test_ctrl_c_in_make(soft: Soft, k: int, how: str) -> None:
     """What an interrupted make took stays while the firmware may name it, and no longer than until close."""
     nic = soft()
     other = connected(nic)
     before = counts(nic)
-    firmware(nic).stop(**{how: command})
+    firmware(nic).stop(**{how: "*"}, k=k)
     assert unanswered(firmware(nic), lambda: Qp.make(nic)) < 5
     held = counts(nic)
     assert held["core_arena_bytes"] > before["core_arena_bytes"]  # rings that the firmware may still name
     r = None
     with pytest.raises((FirmwareTimeoutError, FirmwareStoppedError)):  # it still does not answer
-        nic._device._chip.rcfw.limit = 0.05  # type: ignore[attr-defined]
+        quick(nic)
         r = Region.host(nic, PAGE)
     assert r is None
     firmware(nic).resume()
-    nic._device._chip.rcfw.limit = 20  # type: ignore[attr-defined]
+    quick(nic, 20)
     # The late answers are taken for what they are.
     a, b = connected(nic)
     s = Region.host(nic, PAGE)
@@ -309,7 +427,7 @@ def test_ctrl_c_in_connect(soft: Soft, k: int, how: str) -> None:
     nic = soft()
     a, b = Qp.make(nic), Qp.make(nic)
     b.connect(a.endpoint)
-    firmware(nic).stop(**{how: "modify_qp"}, k=k)
+    firmware(nic).stop(**{how: "*"}, k=k)
     assert unanswered(firmware(nic), lambda: a.connect(b.endpoint)) < 5
     assert not a.connected
     firmware(nic).resume()
@@ -358,7 +476,7 @@ def test_ctrl_c_in_deregister(soft: Soft, how: str) -> None:
     nic = soft()
     r = Region.host(nic, 64 * PAGE)
     before = counts(nic)
-    firmware(nic).stop(**{how: "deregister_mr"})
+    firmware(nic).stop(**{how: steps(nic).deregister})
     assert unanswered(firmware(nic), r.deregister) < 5
     firmware(nic).resume()
     for _ in range(2):
@@ -378,7 +496,7 @@ def test_ctrl_c_in_deregister(soft: Soft, how: str) -> None:
 def test_ctrl_c_in_host(soft: Soft, how: str) -> None:
     nic = soft()
     before = counts(nic)
-    firmware(nic).stop(**{how: "register_mr"})
+    firmware(nic).stop(**{how: steps(nic).register})
     assert unanswered(firmware(nic), lambda: Region.host(nic, 64 * PAGE)) < 5
     assert counts(nic)["core_arena_bytes"] >= before["core_arena_bytes"] + 64 * PAGE
     firmware(nic).resume()
@@ -400,22 +518,22 @@ def test_ctrl_c_in_close(soft: Soft) -> None:
         held[1].read(0, 1)
     with pytest.raises(ValueError, match="closed"):
         Qp.make(nic)
-    nic._device._chip.rcfw.limit = 0.1  # type: ignore[attr-defined]
+    quick(nic, 0.1)
     nic.close()
     assert nic.function.released  # type: ignore[attr-defined]
     assert counts(nic)["core_arena_bytes"] == 0
 
 
 @pytest.mark.parametrize("k", [1, 4, 9, 16])
-def test_ctrl_c_in_open(k: int) -> None:
+def test_ctrl_c_in_open(function: Callable[..., Any], k: int) -> None:
     """The function is given back with what the bring-up took."""
 
     def once() -> None:
-        function = userdma.soft.bnxt(wire=userdma.soft.Wire())
-        function.firmware.stop(at="*", k=k)
-        assert unanswered(function.firmware, lambda: userdma.open(function)) < 5
-        function.firmware.resume()
-        with userdma.open(function) as nic:  # it can be opened again
+        one = function()
+        one.firmware.stop(at="*", k=k)
+        assert unanswered(one.firmware, lambda: userdma.open(one)) < 5
+        one.firmware.resume()
+        with userdma.open(one) as nic:  # it can be opened again
             a, b = connected(nic)
             a.destroy()
             b.destroy()
@@ -461,25 +579,21 @@ def test_ctrl_c_at_random_moments_of_control_calls(soft: Soft) -> None:
         assert not firmware(nic).bugs
 
 
-def test_answers_that_ctrl_c_loses(soft: Soft) -> None:
-    """Right after the answer was taken out of its ring: the command queue does not fill up with them."""
+def test_answers_that_ctrl_c_loses(soft: Soft, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after the answer was found: the command queue does not fill up with them."""
     nic = soft()
-    channel = nic._device._chip.rcfw  # type: ignore[attr-defined]
-    ring = channel._ring
+    look = channel(nic)._look
 
-    class Losing:
-        def poll(self) -> bytes | None:
-            entry: bytes | None = ring.poll()
-            if entry is not None:
-                raise KeyboardInterrupt
-            return None
+    def losing(*args: Any) -> None:
+        if look(*args) is not None:
+            raise KeyboardInterrupt
 
     for _ in range(10):
         for _ in range(10):
-            channel._ring = Losing()
-            with pytest.raises(KeyboardInterrupt):
-                Region.host(nic, PAGE)
-            channel._ring = ring
+            with monkeypatch.context() as patch:
+                patch.setattr(channel(nic), "_look", losing)
+                with pytest.raises(KeyboardInterrupt):
+                    Region.host(nic, PAGE)
         Region.host(nic, PAGE).deregister()
     nic.close()
     assert counts(nic)["core_arena_bytes"] == 0

@@ -273,6 +273,7 @@ def test_wait_runs_without_the_gil(nic: Nic) -> None:
     assert during > 10_000  # a handful at most, if wait kept it
 
 
+@pytest.mark.two_nics
 @pytest.mark.parametrize("how", ["destroy", "close"])
 @pytest.mark.parametrize("side", [SEND, RECEIVE])
 def test_the_end_of_a_pair_that_threads_wait_at(nic_names: list[str], how: str, side: Side) -> None:

@@ -396,7 +396,8 @@ def test_nothing_needs_no_memory(kind: str) -> None:
 def test_a_read_sees_what_was_written_before_it() -> None:
     """9.5, table of ordering: a read after a write of the same pair gives what the write wrote."""
     for seed in range(6):
-        with World(seed=seed, loss=0.15, reorder=0.1, duplicate=0.1) as world:
+        # Of more loss, one run in many hundreds would lose one packet beyond all retries.
+        with World(seed=seed, loss=0.08, reorder=0.1, duplicate=0.1) as world:
             a, _ = world.pair(mtu=256, send=16)
             mine = world.region(world.nics[0], 1 << 16)
             theirs = world.region(world.nics[1], 1 << 16)

@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -18,7 +20,7 @@ import pytest
 import userdma
 import userdma.soft
 from conftest import SECOND, connect, done, take
-from processes import Peer, ended, wire_file, wire_name
+from processes import Peer, ended, run, wire_file, wire_name
 from userdma import Access, Error, ErrorKind, Nic, Qp, Region, RemoteMemory, Side
 
 SEND, RECEIVE = Side.SEND, Side.RECEIVE
@@ -29,7 +31,7 @@ ALL = Access.READ | Access.WRITE
 # What a peer does first: a NIC, a pair, a region of known bytes.
 BEGIN = """
 import random
-nic = userdma.open("soft:bnxt", wire=wire)
+nic = userdma.open(name, wire=wire)
 qp = Qp.make(nic)
 r = Region.host(nic, n, remote=Access.READ | Access.WRITE)
 r.write(0, random.Random(seed).randbytes(n))
@@ -41,12 +43,20 @@ answer = qp.endpoint, r.remote()
 """
 CONNECT = "qp.connect(to, remote=Access.READ | Access.WRITE)"
 
+BNXT, MLX5 = "soft:bnxt", "soft:mlx5"
+# The NIC of this process, and that of the other: every pair of families where it is cheap, else one of each.
+EVERY = pytest.mark.parametrize(
+    "here", [(a, b) for a in (BNXT, MLX5) for b in (BNXT, MLX5)], indirect=True, ids="-".join
+)
+EACH = pytest.mark.parametrize("here", [(BNXT, BNXT), (MLX5, BNXT)], indirect=True, ids="-".join)
+THERE: dict[str, str] = {}  # by wire, the other process's
+
 
 def begin(
     peer: Peer, wire: str, nic: Nic, seed: int = 0, n: int = BYTES, to: Qp | None = None
 ) -> tuple[Qp, RemoteMemory]:
     """A pair of this process, connected to one of the peer's, and the peer's memory."""
-    endpoint, memory = peer.run(BEGIN, wire=wire, seed=seed, n=n)
+    endpoint, memory = peer.run(BEGIN, name=THERE.get(wire, BNXT), wire=wire, seed=seed, n=n)
     qp = to or Qp.make(nic)
     qp.connect(endpoint, remote=ALL)
     peer.run(CONNECT, to=qp.endpoint)
@@ -65,9 +75,10 @@ def wire() -> Iterator[str]:
 
 
 @pytest.fixture
-def here(wire: str) -> Iterator[Nic]:
+def here(wire: str, request: pytest.FixtureRequest) -> Iterator[Nic]:
     """This process's NIC on the wire."""
-    with userdma.open("soft:bnxt", wire=wire) as nic:
+    name, THERE[wire] = getattr(request, "param", (BNXT, MLX5))
+    with userdma.open(name, wire=wire) as nic:
         yield nic
 
 
@@ -104,6 +115,7 @@ def exchange(peer: Peer, qp: Qp, memory: RemoteMemory, seed: int) -> None:
     r.deregister()
 
 
+@EVERY
 def test_exchange(wire: str, here: Nic) -> None:
     with Peer() as peer:
         qp, memory = begin(peer, wire, here)
@@ -111,6 +123,7 @@ def test_exchange(wire: str, here: Nic) -> None:
         assert peer.end() == 0
 
 
+@EVERY
 def test_many_messages_both_ways(wire: str, here: Nic) -> None:
     """Streams in both directions at once, of more messages than a ring holds."""
     count, n = 6000, 24
@@ -143,8 +156,8 @@ def stream(qp, r, wait, count, n, mark):
         peer.finish()
 
 
-def _child(wire: str, pipe: Connection) -> None:
-    with userdma.open("soft:bnxt", wire=wire) as nic:
+def _child(name: str, wire: str, pipe: Connection) -> None:
+    with userdma.open(name, wire=wire) as nic:
         qp, r = Qp.make(nic), Region.host(nic, PAGE)
         pipe.send(qp.endpoint)
         qp.connect(pipe.recv())
@@ -161,7 +174,7 @@ def _child(wire: str, pipe: Connection) -> None:
 def test_multiprocessing(wire: str, here: Nic, method: str) -> None:
     context = multiprocessing.get_context(method)
     mine, theirs = context.Pipe()
-    process = context.Process(target=_child, args=(wire, theirs))
+    process = context.Process(target=_child, args=(THERE[wire], wire, theirs))
     process.start()
     qp, r = Qp.make(here), Region.host(here, PAGE)
     qp.connect(mine.recv())
@@ -176,6 +189,7 @@ def test_multiprocessing(wire: str, here: Nic, method: str) -> None:
     assert process.exitcode == 0
 
 
+@EACH
 @pytest.mark.parametrize("kind", ["write", "read", "send"])
 def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Nic, kind: str) -> None:
     """In time.sleep: nobody rings or polls here."""
@@ -212,12 +226,14 @@ def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Ni
         assert found == theirs == data
 
 
-def test_a_faulty_wire_between_processes(wire: str) -> None:
+@pytest.mark.parametrize("names", [(BNXT, MLX5), (MLX5, BNXT)], ids="-".join)
+def test_a_faulty_wire_between_processes(wire: str, names: tuple[str, str]) -> None:
     with Peer() as peer:
         peer.run("import userdma.soft; faulty = userdma.soft.Wire(wire, loss=0.05, reorder=0.05, seed=3)", wire=wire)
         faulty = userdma.soft.Wire(wire, loss=0.05, duplicate=0.1, corrupt=0.02, seed=4)
-        with userdma.open(userdma.soft.bnxt(wire=faulty)) as nic:
-            endpoint, memory = peer.run(BEGIN.replace("wire=wire", "wire=faulty"), wire=wire, seed=0, n=BYTES)
+        with userdma.open(names[0], wire=faulty) as nic:
+            begin_faulty = BEGIN.replace("wire=wire", "wire=faulty")
+            endpoint, memory = peer.run(begin_faulty, name=names[1], wire=wire, seed=0, n=BYTES)
             qp = Qp.make(nic)
             qp.connect(endpoint, remote=ALL)
             peer.run(CONNECT, to=qp.endpoint)
@@ -334,6 +350,7 @@ def killed(wire: str, here: Nic, role: str, after: float, n: int) -> None:
 
 
 @pytest.mark.no_sanitizer
+@EACH
 @pytest.mark.parametrize("role", ROLES)
 def test_kill_of_a_peer(wire: str, here: Nic, role: str) -> None:
     """Its survivor's entries complete, or fail after the retries; the wire and the NIC are usable at once."""
@@ -346,6 +363,7 @@ def test_kill_of_a_peer(wire: str, here: Nic, role: str) -> None:
 @pytest.mark.slow
 @pytest.mark.no_sanitizer
 @pytest.mark.timeout(600)
+@EVERY
 @pytest.mark.parametrize("role", ROLES)
 def test_kills_of_peers(wire: str, here: Nic, role: str) -> None:
     rng = random.Random(role)
@@ -360,7 +378,7 @@ def test_kill_of_a_peer_that_only_began(wire: str, here: Nic) -> None:
     for after in (0.0, 0.002, 0.01, 0.02, 0.05):
         with Peer() as peer:
             peer.run("pass")
-            peer.start(BEGIN, wire=wire, seed=0, n=PAGE)
+            peer.start(BEGIN, name=THERE[wire], wire=wire, seed=0, n=PAGE)
             time.sleep(after)
             peer.kill()
     usable(wire, here)
@@ -371,8 +389,8 @@ def test_kill_of_both(wire: str) -> None:
     """The file stays behind, and the next process takes it up again; the last one out removes it."""
     for turn in range(3):
         with Peer() as one, Peer() as two:
-            a, memory = one.run(BEGIN, wire=wire, seed=0, n=BYTES)
-            b, other = two.run(BEGIN, wire=wire, seed=1, n=BYTES)
+            a, memory = one.run(BEGIN, name=BNXT, wire=wire, seed=0, n=BYTES)
+            b, other = two.run(BEGIN, name=MLX5, wire=wire, seed=1, n=BYTES)
             one.run(CONNECT, to=b)
             two.run(CONNECT, to=a)
             flood = "while True:\n  if qp.room(Side.SEND) > 4000: qp.write((r, 0), there, n)\n  qp.poll(Side.SEND)"
@@ -388,6 +406,7 @@ def test_kill_of_both(wire: str) -> None:
         usable(wire, nic)
 
 
+@EACH
 @pytest.mark.parametrize("how", ["end of the program", "close", "destroy"])
 def test_a_peer_that_leaves(wire: str, here: Nic, how: str) -> None:
     """The entries of its peer's queue pair fail once their retries end, as if it were gone."""
@@ -508,8 +527,9 @@ def test_several_processes(wire: str, here: Nic) -> None:
 def test_names_that_no_wire_can_have(name: str) -> None:
     with pytest.raises(ValueError, match="named"):
         userdma.soft.Wire(name)
-    with pytest.raises(ValueError, match="named"):
-        userdma.open("soft:bnxt", wire=name)
+    for nic in (BNXT, MLX5):
+        with pytest.raises(ValueError, match="named"):
+            userdma.open(nic, wire=name)
 
 
 def test_a_name_of_any_other_kind() -> None:
@@ -519,9 +539,11 @@ def test_a_name_of_any_other_kind() -> None:
 
 def test_a_wire_full_of_nics(wire: str) -> None:
     """64 NICs fit. One more is an error that says so, until one leaves."""
-    functions = [userdma.soft.bnxt(wire=wire, thread=False) for _ in range(64)]
-    with pytest.raises(Error, match=r"full.*64"):
-        userdma.soft.bnxt(wire=wire)
+    makers = (userdma.soft.bnxt, userdma.soft.mlx5)
+    functions = [makers[n % 2](wire=wire, thread=False) for n in range(64)]
+    for make in makers:
+        with pytest.raises(Error, match=r"full.*64"):
+            make(wire=wire)
     functions.pop().release()
     with userdma.open("soft:bnxt", wire=wire) as a:
         b = userdma.open(functions[0])
@@ -541,7 +563,7 @@ def test_the_same_mac_in_two_processes(wire: str, here: Nic) -> None:
             """
             import userdma.soft
             try:
-                userdma.soft.bnxt(wire=wire, mac=mac)
+                userdma.soft.mlx5(wire=wire, mac=mac)
             except Error as error:
                 answer = str(error)
             """,
@@ -614,6 +636,37 @@ def test_a_file_that_was_cut_off(wire: str, size: int) -> None:
     assert attempt(wire) == ""
 
 
+def test_a_file_that_is_cut_short_in_use(wire: str) -> None:
+    """The pairs on it fail by their retries, as of a peer that is gone; nobody's process ends."""
+    done = run(
+        """
+        import os, sys, userdma
+        from userdma import Qp, Region, Side
+        wire, path = sys.argv[1:]
+        with userdma.open("soft:bnxt", wire=wire) as n, userdma.open("soft:bnxt", wire=wire) as m:
+            r, a, b = Region.host(n, 1 << 16), Qp.make(n), Qp.make(m)
+            s = Region.host(m, 1 << 16)
+            a.connect(b.endpoint)
+            b.connect(a.endpoint)
+            for size in (8, 60000):
+                b.receive(s, 0, size)
+                a.send(r, 0, size)
+                assert a.wait(Side.SEND, us=20_000_000).ok
+            os.truncate(path, 0)
+            for size in (8, 60000):
+                b.receive(s, 0, size)
+                a.send(r, 0, size)
+            print(a.wait(Side.SEND, us=20_000_000).error, a.wait(Side.SEND, us=20_000_000).error)
+        """,
+        wire,
+        wire_file(wire),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["ErrorKind.RETRY_EXCEEDED", "ErrorKind.FLUSHED"]
+    assert f"{wire_file(wire)} was cut short while NICs were on it" in done.stderr
+    Path(wire_file(wire)).unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_file_full_of_garbage_behind_its_header(wire: str, seed: int) -> None:
     """Whatever lies in the records of a file that nobody has open, a NIC on it works or is refused."""
@@ -642,8 +695,20 @@ def test_a_link_or_folder_in_its_place(wire: str, tmp_path: Path) -> None:
     assert str(path) in attempt(wire)
     path.rmdir()
     os.mkfifo(path)
-    assert str(path) in attempt(wire)
+    text = attempt(wire)
+    assert str(path) in text and "FIFO" in text
     path.unlink()
+
+
+def test_what_killed_processes_left_goes_with_the_next_look_around(wire: str) -> None:
+    with Peer() as peer:
+        peer.run("nic = userdma.open('soft:bnxt', wire=wire)", wire=wire)
+        subprocess.run([sys.executable, "-m", "userdma.cli", "devices"], check=True, capture_output=True)
+        assert os.path.exists(wire_file(wire))  # somebody is on it
+        peer.kill()
+    assert os.path.exists(wire_file(wire))
+    subprocess.run([sys.executable, "-m", "userdma.cli", "devices"], check=True, capture_output=True)
+    assert not os.path.exists(wire_file(wire))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -681,7 +746,7 @@ def test_the_file_goes_while_it_is_open(wire: str, here: Nic) -> None:
         qp.read(memory, (r, 0), PAGE)
         assert done(qp, SEND) == PAGE
         with Peer() as other:
-            other.run(BEGIN, wire=wire, seed=0, n=PAGE)
+            other.run(BEGIN, name=MLX5, wire=wire, seed=0, n=PAGE)
             qp.read(memory, (r, 0), PAGE)
             assert done(qp, SEND) == PAGE
             other.end()

@@ -16,7 +16,7 @@ from typing import Any
 
 import userdma
 from userdma import Access, Completion, ErrorKind, Nic, Qp, Region, Side, soft
-from userdma.bnxt import device
+from userdma.firmware import device
 
 SEND, RECEIVE = Side.SEND, Side.RECEIVE
 ALL = Access.READ | Access.WRITE | Access.ATOMIC

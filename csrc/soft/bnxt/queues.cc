@@ -45,7 +45,9 @@ void Nq::doorbell(uint32_t word, bool arm) {
 }
 
 void Cq::consume() {
-  const uint32_t distance = past(word_.load(std::memory_order_acquire), consumed_, entries_, produced_ - consumed_);
+  if (resizing_) return;
+  const uint32_t word = word_.load(std::memory_order_acquire) ^ epoch_;
+  const uint32_t distance = past(word, consumed_, entries_, produced_ - consumed_);
   if (distance != UINT32_MAX) consumed_ += distance;
 }
 
@@ -55,11 +57,37 @@ void Cq::arm(uint8_t kind, uint32_t word, uint32_t toggle) {
     enabled_ = true;
     return;  // its index is always 0
   }
-  word_.store(word, std::memory_order_relaxed);
+  if (!resizing_) word_.store(word, std::memory_order_relaxed);
   consume();
   if (!enabled_) return;
   armed_ = kind == hw::doorbell_type::kCqArmAll ? Arm::All : Arm::Solicited;
   if (armed_ == Arm::All ? produced_ != consumed_ : solicited_ > consumed_) notify();
+}
+
+bool Cq::resize(const PageTable& table, uint32_t entries) {
+  if (overflowed_ || !room()) return false;
+  resize_toggle_ = (resize_toggle_ + 1) & 3;
+  const hw::CqCutOff entry{};
+  const uint64_t last = uint64_t{hw::cqe_type::kCutOff} << hw::kCqeTypeShift | uint64_t{resize_toggle_}
+                                                                                   << hw::kCqeResizeToggleShift;
+  if (!post(&entry, last, false)) return false;
+  ring_ = std::make_unique<Ring>(dma_, table, uint64_t{entries} * sizeof(hw::CqBase), true);
+  entries_ = entries;
+  produced_ = consumed_ = solicited_ = 0;
+  index_ = 0;
+  toggle_bit_ = hw::kCqeToggle;
+  resizing_ = true;
+  return true;
+}
+
+// The doorbell's index counts in the new ring. Its epoch goes on from what the driver had, so that no doorbell looks
+// older than the one before (rdma-core, bnxt_re_cq_resize_check): it is that of the new ring's first pass.
+void Cq::cut_off(uint32_t word, uint32_t toggle) {
+  if (!resizing_ || toggle != resize_toggle_) return;
+  resizing_ = false;
+  epoch_ = word & static_cast<uint32_t>(hw::kDoorbellEpoch);
+  word_.store(word, std::memory_order_relaxed);
+  consume();
 }
 
 void Cq::notify() {

@@ -38,7 +38,7 @@ class Nq {
   Nq(SoftFunction& function, uint32_t id, const PageTable& table, uint32_t entries, unsigned vector)
       : function_(function),
         id_(id),
-        ring_(function.nic().dma(), table, uint64_t{entries} * hw::kNqe),
+        ring_(function.nic().dma(), table, uint64_t{entries} * hw::kNqe, true),
         entries_(entries),
         vector_(vector) {}
 
@@ -72,7 +72,8 @@ class Cq {
   Cq(Dma& dma, uint32_t id, const PageTable& table, uint32_t entries, std::shared_ptr<Nq> nq, uint64_t handle,
      DoorbellWord& word)
       : id_(id),
-        ring_(dma, table, uint64_t{entries} * sizeof(hw::CqBase)),
+        dma_(dma),
+        ring_(std::make_unique<Ring>(dma, table, uint64_t{entries} * sizeof(hw::CqBase), true)),
         entries_(entries),
         nq_(std::move(nq)),
         handle_(handle),
@@ -83,6 +84,7 @@ class Cq {
   uint32_t id() const { return id_; }
   uint32_t entries() const { return entries_; }
   bool overflowed() const { return overflowed_; }
+  Nq* nq() const { return nq_.get(); }
   uint32_t notifications() const { return notifications_; }
   bool room() {
     if (produced_ - consumed_ < entries_) [[likely]]
@@ -98,7 +100,7 @@ class Cq {
       overflowed_ = true;
       return false;
     }
-    uint8_t* entry = ring_.at(uint64_t{index_} * sizeof(hw::CqBase));
+    uint8_t* entry = ring_->at(uint64_t{index_} * sizeof(hw::CqBase));
     if (!entry) [[unlikely]] {
       overflowed_ = true;
       return false;
@@ -121,6 +123,11 @@ class Cq {
   // takes effect once an enabling doorbell came since the notification.
   void arm(uint8_t kind, uint32_t word, uint32_t toggle);
 
+  // Goes on in other memory: the ring's last entry says so, and until the driver has answered that with a doorbell
+  // (cut_off), what its doorbells say of is the old ring. False: no room for that entry.
+  bool resize(const PageTable& table, uint32_t entries);
+  void cut_off(uint32_t word, uint32_t toggle);
+
  private:
   enum class Arm : uint8_t { No, Solicited, All };
 
@@ -128,8 +135,9 @@ class Cq {
   void notify();
 
   const uint32_t id_;
-  Ring ring_;
-  const uint32_t entries_;
+  Dma& dma_;
+  std::unique_ptr<Ring> ring_;
+  uint32_t entries_;
   const std::shared_ptr<Nq> nq_;
   const uint64_t handle_;
   DoorbellWord& word_;
@@ -143,6 +151,9 @@ class Cq {
   bool overflowed_ = false;
   uint8_t toggle_ = 0;  // of notifications
   uint32_t notifications_ = 0;
+  uint8_t resize_toggle_ = 0;  // of the last cut-off entry
+  bool resizing_ = false;      // it has not been answered
+  uint32_t epoch_ = 0;         // of the first pass of doorbells over this ring, as in their words
 };
 
 }  // namespace userdma::soft::bnxt

@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <new>
 
 #include "hw/pci.h"
+#include "soft/bnxt/ethernet.h"
 
 namespace userdma::soft::bnxt {
 
@@ -45,6 +47,8 @@ uint8_t requester_reason(Status status) {
       return hw::req_reason::kInvalidReadResp;
     case Status::LocalLength:
       return hw::req_reason::kReadRespLength;
+    case Status::MemoryManagement:
+      return hw::req_reason::kIllegalFastReg;
     default:
       return hw::req_reason::kWqeFormatError;
   }
@@ -79,6 +83,9 @@ Identity SoftBnxt::identity(const std::array<uint8_t, 6>& mac) {
   id.vector_bar = 4;
   id.vector_table = 0;
   id.vector_pending = vectors * userdma::hw::pci::msix::kEntrySize;
+  char serial[13];
+  std::snprintf(serial, sizeof serial, "%02X%02X%02X%02X%02X%02X", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+  id.vital_data = vital_product_data("userdma soft BCM57608", "soft-thor2", serial);
   // An EUI-64 of the MAC, as network adapters make theirs.
   for (const uint8_t byte : {mac[0], mac[1], mac[2], uint8_t{0xff}, uint8_t{0xfe}, mac[3], mac[4], mac[5]}) {
     id.serial = id.serial << 8 | byte;
@@ -96,7 +103,12 @@ SoftBnxt::DoorbellWords::DoorbellWords() {
 
 SoftBnxt::DoorbellWords::~DoorbellWords() { munmap(static_cast<void*>(words_), ids * sizeof(DoorbellWord)); }
 
-SoftBnxt::SoftBnxt(const Options& options) : SoftFunction(identity(options.mac), options) { nic().ingress(false); }
+SoftBnxt::SoftBnxt(const Options& options)
+    : SoftFunction(identity(options.mac), options), ethernet_(std::make_unique<Ethernet>(*this, options.mac)) {
+  nic().ingress(false);
+  std::lock_guard guard(nic().lock());
+  nic().set_frames(ethernet_.get());
+}
 
 SoftBnxt::~SoftBnxt() {
   firmware_ = {};
@@ -108,33 +120,8 @@ void SoftBnxt::release() {
   if (const auto reset = std::exchange(firmware_, {}).reset) reset();
 }
 
-void SoftBnxt::check_owned() {
-  if (!owned()) throw host::MachineError(name() + " was released, or is the parent process's");
-}
-
-// What was here is gone with the NIC.
-void SoftBnxt::check_there(uint32_t id) {
-  if (!owned()) throw UnknownId(name() + " was released: it has no object " + std::to_string(id));
-}
-
 // ---- Registers
 // --------------------------------------------------------------------------------------------------------
-
-bool SoftBnxt::bar_load(int bar, uint64_t offset, void* into, size_t bytes) {
-  const size_t size = bar_size(bar);
-  if (offset > size || bytes > size - offset) return false;
-  std::memcpy(into, registers(bar) + offset, bytes);
-  return true;
-}
-
-bool SoftBnxt::bar_store(int bar, uint64_t offset, const void* from, size_t bytes) {
-  const size_t size = bar_size(bar);
-  if (offset > size || bytes > size - offset) return false;
-  check_owned();
-  std::lock_guard guard(nic().lock());
-  if (!failed()) std::memcpy(registers(bar) + offset, from, bytes);
-  return true;
-}
 
 void SoftBnxt::stored(int bar, uint64_t offset, uint64_t value, unsigned width) {
   if (bar == hw::kDoorbellBar) [[likely]] {
@@ -167,6 +154,8 @@ void SoftBnxt::doorbell(uint64_t value) {
   const auto word = static_cast<uint32_t>(value) & static_cast<uint32_t>(hw::kDoorbellIndexMask | hw::kDoorbellEpoch);
   const uint8_t kind = hw::doorbell_kind(value);
   const bool roce = (value & hw::kDoorbellPathMask) == hw::kDoorbellPathRoce;
+  if (!roce && kind < hw::doorbell_type::kNq) [[unlikely]]
+    return ethernet_doorbell(kind, id, word, hw::doorbell_toggle(value));
   switch (kind) {
     case hw::doorbell_type::kSq:
       if (!roce) return;
@@ -179,19 +168,20 @@ void SoftBnxt::doorbell(uint64_t value) {
     case hw::doorbell_type::kRq:
       if (roce) rq_words_[id].store(word, std::memory_order_release);
       return;
+    case hw::doorbell_type::kSrq:
+      if (roce) srq_words_[id].store(word, std::memory_order_release);
+      return;
     case hw::doorbell_type::kCq:
       if (roce) cq_words_[id].store(word, std::memory_order_release);
       return;
     case hw::doorbell_type::kCqArmSolicited:
     case hw::doorbell_type::kCqArmAll:
-    case hw::doorbell_type::kCqArmEnable: {
-      if (!roce || !owned()) return;
-      std::lock_guard guard(nic().lock());
-      if (const auto found = cqs_.find(id); found != cqs_.end()) {
-        found->second->arm(kind, word, hw::doorbell_toggle(value));
-      }
+    case hw::doorbell_type::kCqArmEnable:
+    case hw::doorbell_type::kCqCutOffAck:
+    case hw::doorbell_type::kSrqArm:
+    case hw::doorbell_type::kSrqArmEnable:
+      if (roce && owned()) arming(kind, id, word, hw::doorbell_toggle(value));
       return;
-    }
     case hw::doorbell_type::kNq:
     case hw::doorbell_type::kNqArm:
     case hw::doorbell_type::kNqMask: {  // by either path: notification queues are the Ethernet driver's too
@@ -211,20 +201,52 @@ void SoftBnxt::doorbell(uint64_t value) {
   }
 }
 
+void SoftBnxt::arming(uint8_t kind, uint32_t id, uint32_t word, uint32_t toggle) {
+  std::lock_guard guard(nic().lock());
+  if (kind == hw::doorbell_type::kSrqArm || kind == hw::doorbell_type::kSrqArmEnable) {
+    const auto found = srqs_.find(id);
+    if (found == srqs_.end()) return;
+    if (kind == hw::doorbell_type::kSrqArmEnable) {
+      found->second->enable(toggle);
+    } else {
+      found->second->arm(word & static_cast<uint32_t>(hw::kDoorbellIndexMask), toggle);
+    }
+    return;
+  }
+  const auto found = cqs_.find(id);
+  if (found == cqs_.end()) return;
+  if (kind == hw::doorbell_type::kCqCutOffAck) {
+    found->second->cut_off(word, toggle);
+  } else {
+    found->second->arm(kind, word, toggle);
+  }
+}
+
+// By the path of the Ethernet part: its rings have numbers of their own.
+void SoftBnxt::ethernet_doorbell(uint8_t kind, uint32_t id, uint32_t word, uint32_t toggle) {
+  switch (kind) {
+    case hw::doorbell_type::kSq:
+      nic().ring([&](transport::Engine&) { ethernet_->transmit_doorbell(id, word); });
+      return;
+    case hw::doorbell_type::kCq:
+    case hw::doorbell_type::kCqArmAll:
+      nic().ring([&](transport::Engine&) {
+        ethernet_->completions_doorbell(id, word, kind == hw::doorbell_type::kCqArmAll, toggle);
+      });
+      return;
+    case hw::doorbell_type::kSrq: {  // of receive and aggregation rings
+      if (!owned()) return;
+      std::lock_guard guard(nic().lock());
+      ethernet_->receive_doorbell(id, word);
+      return;
+    }
+    default:
+      return;
+  }
+}
+
 // ---- Memory
 // -------------------------------------------------------------------------------------------------------------
-
-bool SoftBnxt::dma_read(uint64_t bus, void* into, size_t bytes) {
-  if (!owned()) return false;
-  std::lock_guard guard(nic().lock());
-  return nic().dma().read(bus, into, bytes);
-}
-
-bool SoftBnxt::dma_write(uint64_t bus, const void* from, size_t bytes) {
-  if (!owned()) return false;
-  std::lock_guard guard(nic().lock());
-  return nic().dma().write(bus, from, bytes);
-}
 
 void SoftBnxt::mr_register(uint32_t key, const RegionSpec& spec) {
   check_owned();
@@ -247,6 +269,24 @@ void SoftBnxt::mr_deregister(uint32_t key) {
   for (const auto& [at, bytes] : pieces) nic().recall(at, bytes);
 }
 
+void SoftBnxt::key_claim(uint32_t key, const KeyClaim& claim) {
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  if (!regions_.claim(key, claim)) throw std::invalid_argument(number("a key that is claimed or too large:", key));
+}
+
+void SoftBnxt::key_release(uint32_t key) {
+  check_there(key);
+  std::lock_guard guard(nic().lock());
+  if (const Region* region = regions_.at_index(key)) {
+    region->each_piece([this](const uint8_t* at, uint64_t bytes) { recall(at, bytes); });
+  }
+  if (!regions_.release(key)) throw UnknownId(number("nobody claimed key", key));
+}
+
+// Of the port, whose lock is held already.
+void SoftBnxt::recall(const uint8_t* at, uint64_t bytes) { nic().port().recall(at, bytes); }
+
 // ---- Queues
 // -------------------------------------------------------------------------------------------------------------
 
@@ -259,6 +299,12 @@ std::shared_ptr<Nq> SoftBnxt::known_nq(uint32_t id) const {
 std::shared_ptr<Cq> SoftBnxt::known_cq(uint32_t id) const {
   const auto found = cqs_.find(id);
   if (found == cqs_.end()) throw UnknownId(number("no completion queue", id));
+  return found->second;
+}
+
+std::shared_ptr<Srq> SoftBnxt::known_srq(uint32_t id) const {
+  const auto found = srqs_.find(id);
+  if (found == srqs_.end()) throw UnknownId(number("no shared receive queue", id));
   return found->second;
 }
 
@@ -282,6 +328,12 @@ void SoftBnxt::nq_destroy(uint32_t id) {
   std::lock_guard guard(nic().lock());
   if (known_nq(id) == creq_) creq_ = nullptr;
   nqs_.erase(id);
+}
+
+void SoftBnxt::nq_post(uint32_t id, const uint8_t entry[16]) {
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  known_nq(id)->post(entry);
 }
 
 void SoftBnxt::creq_set(std::optional<uint32_t> nq) {
@@ -316,6 +368,51 @@ uint32_t SoftBnxt::cq_destroy(uint32_t id) {
   return cq->notifications();
 }
 
+bool SoftBnxt::cq_resize(uint32_t id, uint32_t entries, const PageTable& table) {
+  check_owned();
+  if (!entries || entries > hw::kDoorbellIndexMask / 2) throw std::invalid_argument(number("completion queue", id));
+  std::lock_guard guard(nic().lock());
+  return known_cq(id)->resize(table, entries);
+}
+
+void SoftBnxt::srq_create(uint32_t id, const SrqSpec& spec, std::optional<uint32_t> nq) {
+  check_owned();
+  if (id >= ids || !spec.entries || spec.entries > hw::kWrIdMask)
+    throw std::invalid_argument(number("shared receive queue", id));
+  std::lock_guard guard(nic().lock());
+  if (srqs_.contains(id)) throw std::invalid_argument(number("there is a shared receive queue", id));
+  srqs_[id] = std::make_shared<Srq>(nic().dma(), id, spec, nq ? known_nq(*nq) : nullptr, srq_words_[id]);
+}
+
+void SoftBnxt::srq_destroy(uint32_t id) {
+  check_there(id);
+  std::lock_guard guard(nic().lock());
+  const auto srq = known_srq(id);
+  // The table's and the one here: any other is a queue pair's.
+  if (srq.use_count() > 2) throw std::invalid_argument(number("a queue pair uses shared receive queue", id));
+  srqs_.erase(id);
+}
+
+uint32_t SoftBnxt::srq_limit(uint32_t id) {
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  return known_srq(id)->limit();
+}
+
+void SoftBnxt::ah_create(uint32_t id, const AddressVector& vector) {
+  check_owned();
+  std::lock_guard guard(nic().lock());
+  if (id > hw::kAvidMask || !addresses_.emplace(id, vector).second) {
+    throw std::invalid_argument(number("address vector", id));
+  }
+}
+
+void SoftBnxt::ah_destroy(uint32_t id) {
+  check_there(id);
+  std::lock_guard guard(nic().lock());
+  if (!addresses_.erase(id)) throw UnknownId(number("no address vector", id));
+}
+
 void SoftBnxt::post_raw_cqe(uint32_t cq, const uint8_t entry[32]) {
   check_owned();
   std::lock_guard guard(nic().lock());
@@ -333,13 +430,13 @@ void SoftBnxt::qp_create(uint32_t id, const QueuePairSpec& spec) {
   }
   std::lock_guard guard(nic().lock());
   if (qp(id)) throw std::invalid_argument(number("there is a queue pair", id));
-  auto made = std::make_unique<QueuePair>(id, spec, nic().dma(), nic().engine(), regions_, known_cq(spec.scq),
-                                          known_cq(spec.rcq), static_cast<Events&>(*this), rq_words_[id]);
+  const Shared shared{nic().dma(), nic().engine(), regions_, addresses_, static_cast<Events&>(*this)};
+  auto made = std::make_unique<QueuePair>(id, spec, shared, known_cq(spec.scq), known_cq(spec.rcq),
+                                          spec.srq ? known_srq(*spec.srq) : nullptr, rq_words_[id]);
   if (id >= qps_.size()) qps_.resize(id + 1);
-  // A pair of another type than RC has rings that nobody serves.
-  if (spec.type == hw::qp_type::kRc && !nic().engine().create(id, made.get())) {
-    throw std::invalid_argument(number("queue pair", id));
-  }
+  const transport::Service service =
+      spec.type == hw::qp_type::kRc ? transport::Service::Connected : transport::Service::Datagram;
+  if (!nic().engine().create(id, made.get(), service)) throw std::invalid_argument(number("queue pair", id));
   qps_[id] = std::move(made);
   qp_count_++;
 }
@@ -349,13 +446,17 @@ void SoftBnxt::qp_modify(uint32_t id, const Attributes& attributes, uint32_t fie
   {
     std::lock_guard guard(nic().lock());
     QueuePair& pair = known_qp(id);
-    if (pair.spec().type != hw::qp_type::kRc) return;
     Attributes before;
     nic().engine().query(id, before);
     nic().engine().modify(id, attributes, fields);
     if (fields & Attributes::HasState) {
       if (attributes.state == State::Reset) pair.reset();
-      if (attributes.state == State::Err && before.state != State::Err && before.state != State::Reset) pair.terminal();
+      if (attributes.state == State::Err && before.state != State::Err && before.state != State::Reset) {
+        pair.terminal();
+        // Nothing of it takes from a shared queue any more. An event without a reason says so (main.c,
+        // bnxt_re_handle_qp_async_event: the last WQE was reached).
+        if (pair.spec().srq) qp_event(pair, hw::req_reason::kNoError, hw::res_reason::kNoError);
+      }
       if (attributes.state == State::Rts && pair.sq_pending()) nic().engine().kick(id);
     }
   }
@@ -396,15 +497,17 @@ void SoftBnxt::fail_qp(uint32_t id) {
 // --------------------------------------------------------------------------------------------------
 
 void SoftBnxt::qp_error(const QueuePair& pair, bool requester, Status status) {
+  qp_event(pair, requester ? requester_reason(status) : hw::req_reason::kNoError,
+           requester ? hw::res_reason::kNoError : responder_reason(status));
+}
+
+void SoftBnxt::qp_event(const QueuePair& pair, uint8_t requester, uint8_t responder) {
   if (!creq_) return;
   hw::CreqQpError event{};
   event.type = hw::creq_type::kQpEvent;
   event.req_slow_path_state = event.res_slow_path_state = hw::qp_state::kErr;
-  if (requester) {
-    event.req_err_state_reason = requester_reason(status);
-  } else {
-    event.res_err_state_reason = responder_reason(status);
-  }
+  event.req_err_state_reason = requester;
+  event.res_err_state_reason = responder;
   event.xid = pair.id();
   event.event = hw::creq_event::kQpError;
   event.sq_cons_idx = pair.sq_consumer();
@@ -424,8 +527,6 @@ void SoftBnxt::cq_error(const Cq& cq, bool requester) {
   creq_->post(reinterpret_cast<const uint8_t*>(&event));
 }
 
-void SoftBnxt::ingress(bool open) { nic().ingress(open); }
-
 void SoftBnxt::device_stop() {
   nic().ingress(false);
   for (size_t id = 0; id < qps_.size(); id++) {
@@ -433,8 +534,11 @@ void SoftBnxt::device_stop() {
   }
   qps_.clear();
   qp_count_ = 0;
+  srqs_.clear();
+  addresses_.clear();
   cqs_.clear();
   creq_ = nullptr;
+  ethernet_->clear();
   nqs_.clear();
   regions_.clear();
 }
@@ -443,53 +547,20 @@ void SoftBnxt::device_start() {
   if (firmware_.reset) firmware_.reset();
 }
 
-std::vector<std::pair<std::string, uint64_t>> SoftBnxt::counts() {
-  if (!owned()) return {{"qp", 0}, {"cq", 0}, {"mr", 0}, {"nq", 0}, {"dma_pages", 0}, {"arena_bytes", 0}};
+SoftFunction::Counts SoftBnxt::counts() {
+  if (!owned()) {
+    return {{"qp", 0}, {"cq", 0}, {"mr", 0}, {"nq", 0}, {"srq", 0}, {"ah", 0}, {"dma_pages", 0}, {"arena_bytes", 0}};
+  }
   const uint64_t bytes = arena().allocated();
   std::lock_guard guard(nic().lock());
   return {{"qp", qp_count_},
           {"cq", cqs_.size()},
           {"mr", regions_.size()},
           {"nq", nqs_.size()},
+          {"srq", srqs_.size()},
+          {"ah", addresses_.size()},
           {"dma_pages", nic().dma().pages()},
           {"arena_bytes", bytes}};
-}
-
-std::vector<std::pair<std::string, uint64_t>> SoftBnxt::stats() {
-  check_owned();
-  std::lock_guard guard(nic().lock());
-  const transport::Stats& s = nic().engine().stats();
-  const wire::Counts w = nic().port().counts();
-  uint64_t dropped = 0;
-  for (const uint64_t n : s.dropped) dropped += n;
-  return {{"packets_sent", s.packets_sent},
-          {"packets_received", s.packets_received},
-          {"bytes_sent", s.bytes_sent},
-          {"bytes_received", s.bytes_received},
-          {"retransmits", s.retransmits},
-          {"timeouts", s.timeouts},
-          {"retries_exceeded", s.retries_exceeded},
-          {"rnr_naks_sent", s.rnr_naks_sent},
-          {"rnr_naks_received", s.rnr_naks_received},
-          {"sequence_naks_sent", s.sequence_naks_sent},
-          {"sequence_naks_received", s.sequence_naks_received},
-          {"naks_sent", s.naks_sent},
-          {"naks_received", s.naks_received},
-          {"implied_naks", s.implied_naks},
-          {"duplicates", s.duplicates},
-          {"dropped", dropped},
-          {"wire_sent", w.sent},
-          {"wire_received", w.received},
-          {"wire_dropped", w.dropped},
-          {"wire_recalled", w.recalled},
-          {"wire_lost", w.lost},
-          {"wire_duplicated", w.duplicated},
-          {"wire_reordered", w.reordered},
-          {"wire_delayed", w.delayed},
-          {"wire_corrupted", w.corrupted},
-          {"icrc_errors", w.icrc_errors},
-          {"dma_faults", nic().dma().faults()},
-          {"dma_fault_address", nic().dma().last_fault().address}};
 }
 
 }  // namespace userdma::soft::bnxt

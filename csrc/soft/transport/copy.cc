@@ -8,10 +8,10 @@ namespace userdma::soft::transport {
 
 namespace {
 
-// The few bytes of a small message without a call.
+// The few bytes of a small message without a call. A message may go to where it comes from, in part.
 inline void copy_bytes(uint8_t* to, const uint8_t* from, uint64_t n) {
   if (n > 16 || n < 8) {
-    if (n > 0) std::memcpy(to, from, n);
+    if (n > 0) std::memmove(to, from, n);
     return;
   }
   uint64_t first, last;

@@ -46,12 +46,13 @@ uint16_t udp_source(uint32_t qpn, uint32_t dest_qp) {
 
 }  // namespace
 
-Engine::Engine(wire::Port& port) : port_(port), work_(std::make_unique<Work>()) {}
+Engine::Engine(wire::Port& port) : port_(port), datagrams_(port, stats_), work_(std::make_unique<Work>()) {}
 
 Engine::~Engine() = default;
 
-bool Engine::create(uint32_t qpn, Rings* rings) {
-  if (qpn > roce::mask24 || find(qpn)) return false;
+bool Engine::create(uint32_t qpn, Rings* rings, Service service, std::optional<uint32_t> source) {
+  if (qpn > roce::mask24 || find(qpn) || datagrams_.has(qpn)) return false;
+  if (service == Service::Datagram) return datagrams_.create(qpn, rings, source.value_or(qpn) & roce::mask24);
   const size_t leaf = qpn >> leaf_bits;
   if (leaf >= leaves_.size()) leaves_.resize(leaf + 1);
   if (!leaves_[leaf]) leaves_[leaf] = std::make_unique<Leaf>();
@@ -66,7 +67,7 @@ bool Engine::create(uint32_t qpn, Rings* rings) {
 
 bool Engine::destroy(uint32_t qpn) {
   Pair* p = find(qpn);
-  if (!p) return false;
+  if (!p) return datagrams_.destroy(qpn);
   forget_ready(*p);
   timers_.remove(*p);
   if (work_pair_ == p) work_pair_ = nullptr;
@@ -77,7 +78,7 @@ bool Engine::destroy(uint32_t qpn) {
 
 bool Engine::modify(uint32_t qpn, const Attributes& a, uint32_t fields) {
   Pair* p = find(qpn);
-  if (!p) return false;
+  if (!p) return datagrams_.modify(qpn, a, fields);
   Attributes& to = p->attributes;
   const auto has = [fields](uint32_t field) { return (fields & field) != 0; };
   const bool moves = has(Attributes::HasState);
@@ -162,7 +163,7 @@ bool Engine::modify(uint32_t qpn, const Attributes& a, uint32_t fields) {
 
 bool Engine::query(uint32_t qpn, Attributes& out) const {
   const Pair* p = find(qpn);
-  if (!p) return false;
+  if (!p) return datagrams_.query(qpn, out);
   out = p->attributes;
   out.state = p->state;
   out.rq_psn = p->expected_psn;
@@ -173,17 +174,41 @@ bool Engine::query(uint32_t qpn, Attributes& out) const {
 void Engine::kick(uint32_t qpn) {
   Pair* p = find(qpn);
   if (!p) [[unlikely]]
-    return;
+    return datagrams_.kick(qpn);
   prefetch_requester(*p);
   p->posted = true;
   if (p->state == State::Rts) activate(*p);
 }
 
-void Engine::packet(const wire::Header& h, const Span* payload, size_t spans) {
+void Engine::resume(uint32_t qpn, Absence::Of of, bool there) {
+  Pair* p = find(qpn);
+  if (!p) return datagrams_.resume(qpn, there);
+  switch (of) {
+    case Absence::Of::Source:
+    case Absence::Of::Landing:
+      return resume_requester(*p, there);
+    case Absence::Of::Read:
+      return resume_response(*p, there);
+    default:
+      return resume_responder(*p, there);
+  }
+}
+
+void Engine::arrived(const wire::Header& h) {
   stats_.packets_received++;
   stats_.bytes_received += h.payload;
-  if ((h.opcode & roce::transport_mask) != roce::transport_rc) [[unlikely]]
+  stats_.received.count(h);
+}
+
+void Engine::packet(const wire::Header& h, const Span* payload, size_t spans) {
+  if ((h.opcode & roce::transport_mask) != roce::transport_rc) [[unlikely]] {
+    if (h.is_frame() && frames_) return frames_->packet(h, payload, spans);
+    arrived(h);
+    if ((h.opcode & roce::transport_mask) == roce::transport_ud && !find(h.dest_qp))
+      return datagrams_.packet(h, payload, spans);
     return drop(Drop::Transport);
+  }
+  arrived(h);
   Pair* p = find(h.dest_qp);
   if (!p) [[unlikely]]
     return drop(Drop::UnknownQp);
@@ -205,6 +230,10 @@ void Engine::packet(const wire::Header& h, const Span* payload, size_t spans) {
   } else {
     if (p->state < State::Rtr || p->state == State::Err) [[unlikely]]
       return drop(Drop::State);
+    if (!p->heard) [[unlikely]] {
+      p->heard = true;
+      if (p->state == State::Rtr) p->rings->established();
+    }
     request_arrived(*p, h, payload, spans);
   }
 }
@@ -215,6 +244,7 @@ bool Engine::run(uint64_t now, unsigned budget) {
     expire(*static_cast<Pair*>(t), now);
     did = true;
   }
+  did |= datagrams_.run(budget);
   const Pair* const last = ready_tail_;
   while (ready_head_ && budget > 0) {
     Pair& p = *ready_head_;
@@ -239,8 +269,8 @@ bool Engine::work(Pair& p, uint64_t now, unsigned& budget, bool& did) {
 
 // Brings the timer in line with what is outstanding (IBTA 9.7.6.1.3). In run() only, where the time is known.
 void Engine::start_timer(Pair& p, uint64_t now) {
-  if (p.waits == Pair::Waits::Rnr) {
-    if (!p.restart) return;
+  if (p.waits >= Pair::Waits::Rnr) {
+    if (!p.restart || p.waits == Pair::Waits::Memory) return;
     p.deadline = now + p.rnr_wait;
   } else if (p.una == p.max_psn) {
     p.waits = Pair::Waits::Nothing;
@@ -265,6 +295,7 @@ void Engine::expire(Pair& p, uint64_t now) {
   if (p.restart) return start_timer(p, now);  // there was progress since: it had not been told the time
   switch (p.waits) {
     case Pair::Waits::Nothing:
+    case Pair::Waits::Memory:
       return;
     case Pair::Waits::Rnr:
       p.waits = Pair::Waits::Nothing;
@@ -308,6 +339,7 @@ void Engine::stop(Pair& p) {
   p.since_request = p.reads_outstanding = p.read_psns = 0;
   p.message = Pair::Message::None;
   p.nak_sent = p.receiving = p.refused = false;
+  p.holds = p.holds_receive = p.holds_response = false;
   p.answer = Pair::Answer::None;
   p.forget_responses();
   if (work_pair_ == &p) work_pair_ = nullptr;
@@ -317,10 +349,11 @@ void Engine::reset(Pair& p) {
   stop(p);
   p.head = p.tail = p.cursor = 0;
   p.una = p.next_psn = p.max_psn = p.expected_psn = 0;
-  p.msn = 0;
+  p.msn = p.messages = 0;
   p.results.clear();
   p.result_next = 0;
   p.state = State::Reset;
+  p.heard = false;
   p.attributes = Attributes{};
 }
 
@@ -331,6 +364,7 @@ bool Engine::transmit(Pair& p, uint32_t psns, const Span* payload, size_t spans,
   if (!port_.send(p.header, payload, spans)) return false;
   stats_.packets_sent++;
   stats_.bytes_sent += bytes;
+  stats_.sent.count(p.header);
   return true;
 }
 

@@ -1,5 +1,5 @@
-// All reliable-connected queue pairs of one soft NIC: who has something to do, whose timer is due, whose packet
-// arrived. What a pair does is in requester.cc and responder.cc.
+// All queue pairs of one soft NIC: who has something to do, whose timer is due, whose packet arrived. What a pair of a
+// reliable connection does is in requester.cc and responder.cc, what one of datagrams does in datagrams.h.
 //
 // Nothing here blocks, allocates per packet or reads a clock; the same calls give the same packets. Not thread-safe:
 // every call comes with the NIC's lock held.
@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "soft/clock.h"
+#include "soft/transport/datagrams.h"
+#include "soft/transport/stats.h"
 #include "soft/transport/timers.h"
 #include "soft/transport/types.h"
 #include "soft/wire/wire.h"
@@ -21,36 +24,8 @@ struct Pair;
 struct Record;
 struct Response;
 
-// Why a packet that arrived was dropped without an answer.
-enum class Drop : uint8_t {
-  UnknownQp,
-  State,      // the pair is not (or no longer) ready for it
-  Transport,  // not of a reliable connection
-  Pkey,
-  Address,   // not from the pair's peer
-  Sequence,  // past the expected PSN, which a NAK has asked for already
-  Stale,     // an answer to what is not outstanding, or a duplicate of what is not kept
-  Count,
-};
-
-struct Stats {
-  uint64_t packets_sent = 0;
-  uint64_t packets_received = 0;
-  uint64_t bytes_sent = 0;  // of payload
-  uint64_t bytes_received = 0;
-  uint64_t retransmits = 0;  // packets sent again
-  uint64_t timeouts = 0;     // ACK timers that expired
-  uint64_t retries_exceeded = 0;
-  uint64_t rnr_naks_sent = 0;
-  uint64_t rnr_naks_received = 0;
-  uint64_t sequence_naks_sent = 0;
-  uint64_t sequence_naks_received = 0;
-  uint64_t naks_sent = 0;  // of errors that end the pair
-  uint64_t naks_received = 0;
-  uint64_t implied_naks = 0;  // an answer showed that an earlier response was lost
-  uint64_t duplicates = 0;    // requests that arrived again
-  uint64_t dropped[static_cast<size_t>(Drop::Count)] = {};
-};
+// What a pair's packets are.
+enum class Service : uint8_t { Connected, Datagram };
 
 class Engine final : public wire::Sink {
  public:
@@ -59,8 +34,15 @@ class Engine final : public wire::Sink {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // A pair in RESET. `rings` outlives it. False: the number has one already or has more than 24 bits.
-  bool create(uint32_t qpn, Rings* rings);
+  // A pair in RESET. `rings` outlives it. `source`: the number that its datagrams say they are of, if it is another.
+  // False: the number has one already or has more than 24 bits.
+  bool create(uint32_t qpn, Rings* rings, Service service = Service::Connected,
+              std::optional<uint32_t> source = std::nullopt);
+
+  // A pair of datagrams becomes, or is no longer, one of a multicast group.
+  void attach(const Datagrams::Gid& group, uint32_t qpn) { datagrams_.attach(group, qpn); }
+  void detach(const Datagrams::Gid& group, uint32_t qpn) { datagrams_.detach(group, qpn); }
+  bool groups() const { return datagrams_.groups(); }
 
   // Applies the attributes that `fields` (Attributes::Field) names, the state last. RESET forgets all that is in
   // flight, ERR stops the pair (without Rings::failed). That the transition is legal is the caller's to check; any
@@ -72,23 +54,30 @@ class Engine final : public wire::Sink {
   // Forgets the pair: no call to its Rings from here on. False: no such pair.
   bool destroy(uint32_t qpn);
 
+  // The memory that Rings::absent told of has come (`there`), or will not: what waits for it goes on, or fails. Nothing
+  // happens where nothing waits any more.
+  void resume(uint32_t qpn, Absence::Of of, bool there);
+
   // Entries were posted to the pair's send ring: run() looks.
   void kick(uint32_t qpn);
 
   // A packet arrived. Its payload is landed before this returns; what has to be answered goes out in run().
   void packet(const wire::Header& header, const Span* payload, size_t spans) override;
 
+  // Where Ethernet frames go that arrive; null: they are dropped.
+  void set_frames(wire::Sink* frames) { frames_ = frames; }
+
   // Sends what can be sent: answers, new and repeated requests; serves timers due at `now` (nanoseconds, not going
   // back). At most about `budget` packets. True if anything was done.
   bool run(uint64_t now, unsigned budget = 1024);
 
   // Pairs have something to send that run() has not sent yet (its budget was spent or the port has no room).
-  bool busy() const { return ready_head_ != nullptr; }
+  bool busy() const { return ready_head_ != nullptr || datagrams_.busy(); }
 
   // When the earliest timer is due; `never` without one. Tidies the timers: call it before sleeping, not per packet.
   uint64_t next_deadline();
 
-  size_t pairs() const { return pairs_; }
+  size_t pairs() const { return pairs_ + datagrams_.pairs(); }
   const Stats& stats() const { return stats_; }
 
  private:
@@ -100,6 +89,7 @@ class Engine final : public wire::Sink {
 
   enum class Sent : uint8_t { Yes, NoRoom, Wait, Failed };  // Wait: for something that an arriving packet ends
 
+  void arrived(const wire::Header& header);
   Pair* find(uint32_t qpn) const {
     const size_t leaf = qpn >> leaf_bits;
     if (leaf >= leaves_.size() || !leaves_[leaf]) [[unlikely]]
@@ -124,6 +114,7 @@ class Engine final : public wire::Sink {
   Sent send_data(Pair& p, Record& r, const Work& w, uint64_t offset);
   Sent send_read(Pair& p, Record& r, const Work& w, uint64_t offset);
   Sent send_atomic(Pair& p, Record& r, const Work& w);
+  Sent perform(Pair& p, Record& r);
   void sent(Pair& p, uint32_t psns);
   Status gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, const Span*& spans, size_t& count);
   void response(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
@@ -138,6 +129,9 @@ class Engine final : public wire::Sink {
   void retry(Pair& p, bool timeout);
   void go_back(Pair& p);
   void fail_requester(Pair& p, Status status);
+  bool await(Pair& p, uint32_t position, const Absence& absence);  // false: it is refused
+  void landing_failed(Pair& p, const Record& r, uint64_t offset, uint64_t bytes, Status status);
+  void resume_requester(Pair& p, bool there);
 
   // responder.cc
   void request_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans);
@@ -150,16 +144,24 @@ class Engine final : public wire::Sink {
   void accepted(Pair& p, const wire::Header& h, bool last);
   bool take_receive(Pair& p);
   void refuse(Pair& p, uint8_t syndrome, Status status);
+  void absent(Pair& p, const Absence& absence);
+  void hold(Pair& p);
+  void refuse_absent(Pair& p, bool receive);
+  void resume_responder(Pair& p, bool there);
+  void resume_response(Pair& p, bool there);
+  void refuse_response(Pair& p, const Response& r);
   bool respond(Pair& p, unsigned& budget, bool& did);  // false: the port has no room, or the budget is spent
   Sent respond_read(Pair& p, Response& r);
 
   wire::Port& port_;
+  wire::Sink* frames_ = nullptr;
   std::vector<std::unique_ptr<Leaf>> leaves_;
   size_t pairs_ = 0;
   Pair* ready_head_ = nullptr;
   Pair* ready_tail_ = nullptr;
   Timers timers_;
   Stats stats_;
+  Datagrams datagrams_;
 
   // The entry last read, kept while its packets go out. Big: one for all pairs.
   std::unique_ptr<Work> work_;

@@ -18,12 +18,13 @@ namespace userdma::soft::transport {
 struct Record {
   uint32_t handle;
   uint32_t psn;   // its first
-  uint32_t psns;  // how many it takes; 0 if it cannot be sent at all
+  uint32_t psns;  // how many it takes; 0: a local one, or one that cannot be sent at all
   Op op;
   bool signaled;
   bool fence;
   Status status;    // not Ok: it fails once the entries before it have completed
   uint8_t sges;     // 1: `sge` is its only one
+  uint32_t msn;     // entries with packets before it, since the pair left RESET
   uint64_t length;  // of the message
   Sge sge;
 
@@ -51,6 +52,7 @@ class Records {
 struct Response {
   bool atomic;
   bool started;    // its FIRST packet went out
+  bool again;      // to a duplicate of a request
   uint32_t psn;    // next to send
   uint32_t first;  // PSN at `va`
   uint32_t end;    // past its last
@@ -68,8 +70,8 @@ struct Result {
 
 // Laid out by what is used together: with thousands of pairs each cache line of it is a miss.
 struct alignas(64) Pair : Timer {
-  // What the timer waits for.
-  enum class Waits : uint8_t { Nothing, Ack, Rnr };
+  // What the requester waits for: the timer, but for memory (the entry at `absent`).
+  enum class Waits : uint8_t { Nothing, Ack, Rnr, Memory };
   // The answer that goes out once all responses have; a later one replaces an earlier one, which it implies.
   enum class Answer : uint8_t { None, Ack, Sequence, Rnr, Refusal };
   enum class Message : uint8_t { None, Send, Write };
@@ -85,11 +87,12 @@ struct alignas(64) Pair : Timer {
   bool restart = false;     // the timer starts anew when the time is known
   bool recovering = false;  // went back because of a NAK, with no progress since
   bool refused = false;     // in ERR by a refusal, whose NAK still has to go out
+  bool heard = false;       // a packet arrived since it left RESET
   Waits waits = Waits::Nothing;
   Answer answer = Answer::None;
 
   // Requester. Entries [head, tail) are in flight; `cursor` is the one to send next, from PSN `next_psn` on. Positions
-  // count entries from 0, as the MSN does.
+  // count entries from 0.
   alignas(64) uint32_t head = 0;
   uint32_t tail = 0;
   uint32_t cursor = 0;
@@ -112,14 +115,20 @@ struct alignas(64) Pair : Timer {
   Records records;
   uint64_t ack_timeout = 0;  // nanoseconds; 0: no timer
   uint64_t rnr_wait = 0;     // nanoseconds
+  uint32_t messages = 0;     // entries with packets that were fetched
+  uint32_t absent = 0;       // position of the entry whose memory is waited for
 
   // Responder.
   alignas(64) uint32_t expected_psn = 0;
   uint32_t msn = 0;                 // messages completed
   uint32_t owed = 0;                // responses not sent yet
+  uint32_t owed_again = 0;          // of them, to duplicates: they do not count against the peer
   Message message = Message::None;  // the message whose middle the next packet must be
   bool nak_sent = false;            // asked for expected_psn: later packets are dropped until it arrives
   bool receiving = false;           // `receive` is in use
+  bool holds = false;               // memory of the request at expected_psn is waited for
+  bool holds_receive = false;       // it is the receive's
+  bool holds_response = false;      // memory of the oldest response is waited for
   uint8_t access = 0;
   uint64_t received = 0;
   uint64_t write_va = 0;
@@ -146,10 +155,11 @@ struct alignas(64) Pair : Timer {
   void forget_responses() {
     responses.clear();
     response_head = 0;
-    owed = 0;
+    owed = owed_again = 0;
   }
   void pop_response() {
     owed--;
+    owed_again -= responses[response_head].again;
     if (++response_head == responses.size()) {
       responses.clear();
       response_head = 0;

@@ -66,7 +66,7 @@ uint8_t data_opcode(Op op, bool first, bool last) {
 
 // Sends new and repeated requests while the window, the port and the budget let it.
 bool Engine::request(Pair& p, unsigned& budget, bool& did) {
-  if (p.waits == Pair::Waits::Rnr || (p.state != State::Rts && p.state != State::Sqd)) return true;
+  if (p.waits >= Pair::Waits::Rnr || (p.state != State::Rts && p.state != State::Sqd)) return true;
   for (;;) {
     if (p.cursor == p.tail) {
       // SQD starts nothing new (IBTA 10.3.1.5). An acknowledgement that opens the window comes back here.
@@ -111,6 +111,7 @@ bool Engine::fetch(Pair& p) {
   p.records.reserve(p.head, p.tail);
   Record& r = p.records[p.tail];
   r.handle = w.handle;
+  r.msn = p.messages;
   r.psn = p.next_psn;
   r.fence = r.signaled = false;
   r.sges = 0;
@@ -128,7 +129,8 @@ bool Engine::fetch(Pair& p) {
     status = Status::LocalQpOperation;
   }
   r.status = status;
-  r.psns = status == Status::Ok ? psns_of(r.length, p.mtu_shift) : 0;
+  r.psns = status == Status::Ok && r.op != Op::Local ? psns_of(r.length, p.mtu_shift) : 0;
+  p.messages += r.psns != 0;
   work_pair_ = &p;
   work_position_ = p.tail++;
   return true;
@@ -140,7 +142,7 @@ const Work* Engine::load(Pair& p, uint32_t position) {
     return work_.get();
   const Record& r = p.records[position];
   work_pair_ = nullptr;
-  if (!p.rings->work_again(r.handle, position, r.psn, *work_)) return nullptr;
+  if (!p.rings->work_again(r.handle, r.msn, r.psn, *work_)) return nullptr;
   // What it says of itself may have changed, while its PSNs are given out.
   if (work_->op != r.op || work_->length != r.length || check(*work_, p.max_rd_atomic) != Status::Ok) return nullptr;
   work_pair_ = &p;
@@ -155,6 +157,7 @@ Engine::Sent Engine::send_record(Pair& p) {
   // IBTA 10.8.3.3: a fenced entry starts when the reads and atomics before it have completed.
   if (r.fence && at == 0 && p.reads_outstanding > 0) return Sent::Wait;
   if (r.reads() && p.reads_outstanding >= p.max_rd_atomic) return Sent::Wait;
+  if (r.op == Op::Local) return perform(p, r);
   const Work* w = load(p, p.cursor);
   if (!w) {
     r.status = Status::LocalQpOperation;
@@ -170,6 +173,16 @@ Engine::Sent Engine::send_record(Pair& p) {
     default:
       return send_data(p, r, *w, offset);
   }
+}
+
+// What a local entry changes must not be under what was posted before it, so it waits for that to complete: stricter
+// than IBTA 10.8.3.3 wants of invalidation, as it wants of registration.
+Engine::Sent Engine::perform(Pair& p, Record& r) {
+  if (p.cursor != p.head) return Sent::Wait;
+  r.status = p.rings->perform(r.handle);
+  if (r.status != Status::Ok) return Sent::Failed;
+  complete_head(p);
+  return Sent::Yes;
 }
 
 // Accounts for a packet that the port took.
@@ -196,7 +209,10 @@ Engine::Sent Engine::send_data(Pair& p, Record& r, const Work& w, uint64_t offse
   if (bytes > 0) {
     const Status status = gather(p, w, offset, bytes, spans, count);
     if (status != Status::Ok) [[unlikely]] {
-      r.status = status;
+      if (status == Status::Absent &&
+          await(p, p.cursor, {.of = Absence::Of::Source, .handle = r.handle, .done = offset, .packet = bytes}))
+        return Sent::Wait;
+      r.status = status == Status::Absent ? Status::LocalProtection : status;
       return Sent::Failed;
     }
     psns = psns_of(bytes, p.mtu_shift);
@@ -262,7 +278,7 @@ Engine::Sent Engine::send_atomic(Pair& p, Record& r, const Work& w) {
 }
 
 // The memory of the message's bytes [offset, offset + bytes). `bytes` shrinks to whole MTUs where it takes too many
-// spans.
+// spans, or where the rest is absent.
 Status Engine::gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, const Span*& spans, size_t& count) {
   if (w.inline_bytes != 0) {
     gathered_.resize(1);
@@ -292,6 +308,10 @@ Status Engine::gather(Pair& p, const Work& w, uint64_t offset, uint64_t& bytes, 
       }
       const uint64_t want = std::min<uint64_t>(bytes - got, sge.bytes - offset);
       const Status status = p.rings->reach(sge.key, sge.va + offset, want, 0, false, spans_, covered);
+      if (status == Status::Absent && got >= p.mtu()) {
+        bytes = got & ~uint64_t{p.mtu() - 1};
+        break;
+      }
       if (status != Status::Ok) return status;
       if (covered == 0) return Status::LocalProtection;
       gathered_.insert(gathered_.end(), spans_.span, spans_.span + spans_.count);
@@ -430,7 +450,8 @@ void Engine::read_response(Pair& p, const wire::Header& h, const Span* payload, 
 
   if (h.payload > 0) {
     const Status status = land(p, r, offset, h.payload, payload, spans);
-    if (status != Status::Ok) return fail_requester(p, status);
+    if (status != Status::Ok) [[unlikely]]
+      return landing_failed(p, r, offset, h.payload, status);
   }
   before = p.una;
   landed(p, psns, t.last);
@@ -451,7 +472,8 @@ void Engine::atomic_response(Pair& p, const wire::Header& h) {
   uint64_t original = h.swap_or_add;
   const Span value{reinterpret_cast<uint8_t*>(&original), sizeof original};
   const Status status = land(p, r, 0, sizeof original, &value, 1);
-  if (status != Status::Ok) return fail_requester(p, status);
+  if (status != Status::Ok) [[unlikely]]
+    return landing_failed(p, r, 0, sizeof original, status);
   before = p.una;
   landed(p, 1, true);
   settle(p, before);
@@ -489,6 +511,7 @@ void Engine::nak(Pair& p, const wire::Header& h) {
   if (type == roce::syndrome_rnr_nak) {
     stats_.rnr_naks_received++;
     if (p.waits == Pair::Waits::Rnr) return;  // the same one, doubled
+    if (p.waits == Pair::Waits::Memory) return go_back(p);
     if (p.rnr_retry != roce::rnr_retry_endless) {
       if (p.rnr_left == 0) return fail_requester(p, Status::RnrRetryExceeded);
       p.rnr_left--;
@@ -524,6 +547,7 @@ void Engine::nak(Pair& p, const wire::Header& h) {
 void Engine::retry(Pair& p, bool timeout) {
   // One loss can be reported many times, and what is sent again can only fail to arrive, which the timer tells.
   if (p.waits == Pair::Waits::Rnr || (p.recovering && !timeout)) return;
+  if (p.waits == Pair::Waits::Memory) return go_back(p);  // from there on, when the memory has come
   if (p.retries_left == 0) {
     stats_.retries_exceeded++;
     return fail_requester(p, Status::RetryExceeded);
@@ -542,6 +566,36 @@ void Engine::go_back(Pair& p) {
   p.since_request = 0;
   // What is sent again is read again: the entry may have changed since, and hardware keeps none.
   if (work_pair_ == &p) work_pair_ = nullptr;
+  activate(p);
+}
+
+// ---- Memory that is not there yet: nothing is sent until it is, and no timer runs.
+
+bool Engine::await(Pair& p, uint32_t position, const Absence& absence) {
+  if (!p.rings->absent(absence)) return false;
+  p.waits = Pair::Waits::Memory;
+  p.absent = position;
+  p.deadline = never;
+  p.restart = false;
+  return true;
+}
+
+// What answers the record at the head cannot be written. Where its memory is still to come the answer is forgotten, and
+// asked for again then.
+void Engine::landing_failed(Pair& p, const Record& r, uint64_t offset, uint64_t bytes, Status status) {
+  if (status != Status::Absent) return fail_requester(p, status);
+  if (p.waits != Pair::Waits::Memory &&
+      !await(
+          p, p.head,
+          {.of = Absence::Of::Landing, .read = r.op == Op::Read, .handle = r.handle, .done = offset, .packet = bytes}))
+    return fail_requester(p, Status::LocalProtection);
+  go_back(p);
+}
+
+void Engine::resume_requester(Pair& p, bool there) {
+  if (p.waits != Pair::Waits::Memory) return;
+  p.waits = Pair::Waits::Nothing;
+  if (!there) p.records[p.absent].status = Status::LocalProtection;  // it fails when those before it have completed
   activate(p);
 }
 

@@ -25,12 +25,13 @@ bool sized(const Pair& p, const wire::Header& h, const roce::Traits& t) {
   return t.first || h.payload > 0;
 }
 
-// Whether all of a request's range may be accessed. A range of nothing names no key (IBTA 9.4.3, 9.4.4).
+// Whether all of a request's range may be accessed, now or later. A range of nothing names no key (IBTA 9.4.3, 9.4.4).
 bool reachable(Pair& p, const wire::Header& h, uint64_t bytes, uint8_t need) {
   if (bytes == 0) return true;
   Spans spans;
   uint64_t covered = 0;
-  return p.rings->reach(h.rkey, h.va, bytes, need, true, spans, covered) == Status::Ok && covered > 0;
+  const Status status = p.rings->reach(h.rkey, h.va, bytes, need, true, spans, covered);
+  return status == Status::Ok ? covered > 0 : status == Status::Absent;
 }
 
 // The 8 bytes at `at`, as one access where the memory lets it be one.
@@ -62,6 +63,8 @@ void Engine::request_arrived(Pair& p, const wire::Header& h, const Span* payload
     p.answer = Pair::Answer::Sequence;
     return activate(p);
   }
+  if (p.holds) [[unlikely]]
+    return hold(p);
   p.nak_sent = false;
   const roce::Traits& t = roce::traits[h.opcode];
   const Pair::Message message = t.kind == roce::Kind::Send    ? Pair::Message::Send
@@ -123,7 +126,7 @@ bool Engine::take_receive(Pair& p) {
 void Engine::send_arrived(Pair& p, const wire::Header& h, const Span* payload, size_t spans) {
   const roce::Traits& t = roce::traits[h.opcode];
   if (t.first) {
-    if (!take_receive(p)) return;
+    if (!p.receiving && !take_receive(p)) return;  // one that came before and waited for memory has taken it
     p.received = 0;
   }
   if (!sized(p, h, t)) return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
@@ -132,8 +135,11 @@ void Engine::send_arrived(Pair& p, const wire::Header& h, const Span* payload, s
   if (h.payload > 0) {
     const Receive& r = p.receive;
     const Status status = scatter(*p.rings, r.sge, r.sges, p.received, h.payload, payload, spans);
-    if (status != Status::Ok) [[unlikely]]
-      return refuse(p, roce::NakRemoteOperation, status);  // IBTA 9.7.5.2.7: its own memory is at fault
+    if (status != Status::Ok) [[unlikely]] {
+      if (status != Status::Absent)
+        return refuse(p, roce::NakRemoteOperation, status);  // IBTA 9.7.5.2.7: its own memory is at fault
+      return absent(p, {.of = Absence::Of::Receive, .handle = r.handle, .done = p.received, .packet = h.payload});
+    }
     p.received += h.payload;
   }
   if (t.last) {
@@ -170,12 +176,19 @@ void Engine::write_arrived(Pair& p, const wire::Header& h, const Span* payload, 
   // uses it.
   if (t.first && !t.last && !reachable(p, h, h.dma_length, Access::RemoteWrite))
     return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
-  if (t.immediate && !take_receive(p)) return;
+  if (t.immediate && !p.receiving && !take_receive(p)) return;
   if (h.payload > 0) {
     const Status status =
         copy_in(*p.rings, p.write_key, p.write_va, h.payload, Access::RemoteWrite, true, payload, spans, 0);
-    if (status != Status::Ok) [[unlikely]]
-      return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+    if (status != Status::Ok) [[unlikely]] {
+      if (status != Status::Absent) return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+      return absent(p, {.of = Absence::Of::Write,
+                        .done = p.write_length - p.write_left,
+                        .packet = h.payload,
+                        .rkey = p.write_key,
+                        .remote = p.write_va,
+                        .left = p.write_left});
+    }
     p.write_va += h.payload;
     p.write_left -= h.payload;
   }
@@ -199,7 +212,8 @@ void Engine::read_arrived(Pair& p, const wire::Header& h) {
   if (!(p.access & Access::RemoteRead) || h.dma_length > roce::max_message)
     return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   // IBTA 9.7.4.1.4: the requester was told how many it may have outstanding.
-  if (p.owed >= p.max_dest_rd_atomic) return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
+  if (p.owed - p.owed_again >= p.max_dest_rd_atomic)
+    return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   if (!reachable(p, h, h.dma_length, Access::RemoteRead)) return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
   Response r{};
   r.psn = r.first = p.expected_psn;
@@ -218,11 +232,14 @@ void Engine::read_arrived(Pair& p, const wire::Header& h) {
 void Engine::atomic_arrived(Pair& p, const wire::Header& h) {
   if (!(p.access & Access::RemoteAtomic) || (h.va & 7) != 0)
     return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
-  if (p.owed >= p.max_dest_rd_atomic) return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
+  if (p.owed - p.owed_again >= p.max_dest_rd_atomic)
+    return refuse(p, roce::NakInvalidRequest, Status::RemoteInvalidRequest);
   Spans spans;
   uint64_t covered = 0;
-  if (p.rings->reach(h.rkey, h.va, 8, Access::RemoteAtomic, true, spans, covered) != Status::Ok || covered != 8 ||
-      spans.count != 1)
+  const Status status = p.rings->reach(h.rkey, h.va, 8, Access::RemoteAtomic, true, spans, covered);
+  if (status == Status::Absent) [[unlikely]]
+    return absent(p, {.of = Absence::Of::Atomic, .packet = 8, .rkey = h.rkey, .remote = h.va, .left = 8});
+  if (status != Status::Ok || covered != 8 || spans.count != 1)
     return refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
   Response r{};
   r.atomic = true;
@@ -264,7 +281,7 @@ void Engine::duplicate(Pair& p, const wire::Header& h) {
       for (const Result& result : p.results) {
         if (result.psn != psn) continue;
         Response r{};
-        r.atomic = true;
+        r.atomic = r.again = true;
         r.psn = r.first = psn;
         r.end = psn_add(psn, 1);
         r.value = result.value;
@@ -274,6 +291,7 @@ void Engine::duplicate(Pair& p, const wire::Header& h) {
         const auto begin = p.responses.begin() + static_cast<std::ptrdiff_t>(p.response_head);
         p.responses.insert(std::find_if(begin, p.responses.end(), later), r);
         p.owed++;
+        p.owed_again++;
         return activate(p);
       }
       return drop(Drop::Stale);
@@ -311,8 +329,9 @@ void Engine::duplicate_read(Pair& p, const wire::Header& h) {
     if (psn_sub(p.expected_psn, at->first) < age) break;
   }
   // The requester has no more outstanding than are kept; more are copies that the wire made.
-  if (p.owed >= p.max_dest_rd_atomic) return drop(Drop::Stale);
+  if (p.owed_again >= p.max_dest_rd_atomic) return drop(Drop::Stale);
   Response r{};
+  r.again = true;
   r.psn = r.first = psn;
   r.end = psn_add(psn, psns);
   r.rkey = h.rkey;
@@ -320,6 +339,7 @@ void Engine::duplicate_read(Pair& p, const wire::Header& h) {
   r.length = h.dma_length;
   p.responses.insert(at, r);
   p.owed++;
+  p.owed_again++;
   activate(p);
 }
 
@@ -331,11 +351,14 @@ void Engine::refuse(Pair& p, uint8_t syndrome, Status status) {
   std::vector<Response> owed;
   owed.swap(p.responses);
   const size_t owed_head = p.response_head;
-  const uint32_t owed_count = p.owed;
+  const uint32_t owed_count = p.owed, owed_again = p.owed_again;
+  const bool holds_response = p.holds_response;
   stop(p);
   p.responses.swap(owed);
   p.response_head = owed_head;
   p.owed = owed_count;
+  p.owed_again = owed_again;
+  p.holds_response = holds_response;
   p.state = State::Err;
   if (syndrome != 0) {
     p.refused = true;
@@ -359,6 +382,8 @@ bool Engine::respond(Pair& p, unsigned& budget, bool& did) {
   if (!p.owes() && p.answer == Pair::Answer::None) return true;
   if (p.state == State::Err && !p.refused) return true;
   while (p.owes()) {
+    if (p.holds_response) [[unlikely]]
+      return true;
     if (budget == 0) return false;
     Response& r = p.responses[p.response_head];
     if (r.atomic) {
@@ -374,13 +399,11 @@ bool Engine::respond(Pair& p, unsigned& budget, bool& did) {
           break;
         case Sent::NoRoom:
           return false;
+        case Sent::Wait:
+          return true;
         default:
-          // The memory went away since (IBTA 9.7.4.1.5): the requester hears of it instead of the data.
           did = true;
-          p.expected_psn = p.refusal_psn = r.psn;
-          p.refusal = roce::NakRemoteAccess;
-          p.forget_responses();
-          if (p.state != State::Err) refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+          refuse_response(p, r);
           continue;
       }
     }
@@ -423,6 +446,14 @@ bool Engine::respond(Pair& p, unsigned& budget, bool& did) {
   return true;
 }
 
+// The memory went away since (IBTA 9.7.4.1.5): the requester hears of it instead of the data.
+void Engine::refuse_response(Pair& p, const Response& r) {
+  p.expected_psn = p.refusal_psn = r.psn;
+  p.refusal = roce::NakRemoteAccess;
+  p.forget_responses();
+  if (p.state != State::Err) refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+}
+
 // One packet of a read's response.
 Engine::Sent Engine::respond_read(Pair& p, Response& r) {
   const uint64_t offset = uint64_t{psn_sub(r.psn, r.first)} << p.mtu_shift;
@@ -430,12 +461,29 @@ Engine::Sent Engine::respond_read(Pair& p, Response& r) {
   spans_.count = 0;
   if (bytes > 0) {
     uint64_t covered = 0;
-    if (p.rings->reach(r.rkey, r.va + offset, bytes, Access::RemoteRead, true, spans_, covered) != Status::Ok)
-      return Sent::Failed;
-    if (covered < bytes) {
-      // Too many spans for so large a packet: as many whole MTUs as there are.
-      bytes = covered & ~uint64_t{p.mtu() - 1};
-      if (bytes == 0) return Sent::Failed;
+    Status status = p.rings->reach(r.rkey, r.va + offset, bytes, Access::RemoteRead, true, spans_, covered);
+    if (status == Status::Ok && covered < bytes) {
+      // Too many spans for so large a packet, or the rest is absent: as many whole MTUs as there are.
+      const uint64_t whole = covered & ~uint64_t{p.mtu() - 1};
+      if (whole == 0) {
+        Spans rest;
+        uint64_t more = 0;
+        status = p.rings->reach(r.rkey, r.va + offset + covered, bytes - covered, Access::RemoteRead, true, rest, more);
+        if (status == Status::Ok) return Sent::Failed;
+      } else {
+        bytes = whole;
+      }
+    }
+    if (status != Status::Ok) [[unlikely]] {
+      p.holds_response = status == Status::Absent && p.rings->absent({.of = Absence::Of::Read,
+                                                                      .done = offset,
+                                                                      .packet = bytes,
+                                                                      .rkey = r.rkey,
+                                                                      .remote = r.va + offset,
+                                                                      .left = r.length - offset});
+      return p.holds_response ? Sent::Wait : Sent::Failed;
+    }
+    if (covered > bytes) {
       uint64_t over = covered - bytes;
       while (over > 0) {
         Span& last = spans_.span[spans_.count - 1];
@@ -460,6 +508,41 @@ Engine::Sent Engine::respond_read(Pair& p, Response& r) {
   r.started = true;
   r.psn = psn_add(r.psn, psns);
   return Sent::Yes;
+}
+
+// ---- Memory that is not there yet. The requester is told to come again as if it had found no receive
+// (IBTA 9.7.5.2.8), with whatever it does; but a read was accepted when its memory is wanted, and its response waits.
+
+void Engine::absent(Pair& p, const Absence& absence) {
+  const bool receive = absence.of == Absence::Of::Receive;
+  if (!p.rings->absent(absence)) return refuse_absent(p, receive);
+  p.holds = true;
+  p.holds_receive = receive;
+  hold(p);
+}
+
+void Engine::hold(Pair& p) {
+  p.nak_sent = true;
+  p.answer = Pair::Answer::Rnr;
+  activate(p);
+}
+
+void Engine::refuse_absent(Pair& p, bool receive) {
+  if (receive) return refuse(p, roce::NakRemoteOperation, Status::LocalProtection);
+  refuse(p, roce::NakRemoteAccess, Status::LocalAccess);
+}
+
+void Engine::resume_responder(Pair& p, bool there) {
+  if (!p.holds) return;
+  p.holds = false;
+  if (!there) refuse_absent(p, p.holds_receive);
+}
+
+void Engine::resume_response(Pair& p, bool there) {
+  if (!p.holds_response) return;
+  p.holds_response = false;
+  if (!there && p.owes()) refuse_response(p, p.responses[p.response_head]);
+  activate(p);
 }
 
 }  // namespace userdma::soft::transport

@@ -6,12 +6,23 @@
 
 #include "soft/wire/wire.h"
 
-// Terms: an entry is a work queue entry; a pair is a reliable-connected queue pair; numbers are in host byte order.
+// Terms: an entry is a work queue entry; a pair is a queue pair, of a reliable connection or of datagrams; numbers are
+// in host byte order.
 namespace userdma::soft::transport {
 
 using wire::Span;
 
-enum class Op : uint8_t { Send, SendImmediate, SendInvalidate, Write, WriteImmediate, Read, FetchAdd, CompareSwap };
+enum class Op : uint8_t {
+  Send,
+  SendImmediate,
+  SendInvalidate,
+  Write,
+  WriteImmediate,
+  Read,
+  FetchAdd,
+  CompareSwap,
+  Local,  // of this NIC alone, without a packet: Rings::perform does it (a region registered, a key invalidated)
+};
 
 // How an entry ended. The families map it to their own completion statuses.
 enum class Status : uint8_t {
@@ -26,7 +37,9 @@ enum class Status : uint8_t {
   RemoteOperation,       // NAK: remote operational error
   RetryExceeded,         // no acknowledgement within the retries
   RnrRetryExceeded,      // receiver not ready within the RNR retries
+  MemoryManagement,      // a registration, binding or invalidation that cannot be
   Flushed,               // the pair failed before the entry ran
+  Absent,                // of memory only (Rings::reach), never how an entry ends: it is not there yet
 };
 
 enum Access : uint8_t { LocalWrite = 1, RemoteWrite = 2, RemoteRead = 4, RemoteAtomic = 8 };
@@ -37,8 +50,18 @@ struct Sge {
   uint32_t bytes;
 };
 
+// Where a datagram goes, and as whose.
+struct Address {
+  uint8_t dmac[6] = {};
+  uint8_t smac[6] = {};
+  uint8_t sgid[16] = {};
+  uint8_t dgid[16] = {};
+  uint8_t hop_limit = 64;
+  uint8_t traffic_class = 0;
+};
+
 inline constexpr unsigned max_sges = 32;
-inline constexpr unsigned max_inline = 512;
+inline constexpr unsigned max_inline = 1024;
 
 // One entry of a send ring, parsed. `handle` is the family's own name for it (its ring index): the transport gives
 // it back to complete the entry or to read it again. Whoever fills one sets every field that its `op` has and none
@@ -57,6 +80,9 @@ struct Work {
   uint64_t remote;  // remote virtual address
   uint64_t swap_or_add;
   uint64_t compare;
+  uint32_t qkey;  // of a datagram, as are the next two
+  uint32_t dest_qp;
+  Address address;
   Sge sge[max_sges];
   uint8_t data[max_inline];
 };
@@ -78,6 +104,7 @@ struct Arrival {
   bool invalidated;
   bool write;  // a write with immediate: the bytes went to the address it named
   bool solicited;
+  const wire::Header* datagram = nullptr;  // the headers of a datagram
 };
 
 // Up to `max` spans of process memory that hold a range of a region.
@@ -87,7 +114,27 @@ struct Spans {
   Span span[max];
 };
 
-// States of a pair (IBTA volume 1, 10.3.1), by the numbers that both bnxt and mlx5 give them.
+// Memory that was wanted and is not there yet, and who wanted it. He waits until Engine::resume.
+struct Absence {
+  enum class Of : uint8_t {
+    Source,   // of the message that an entry sends
+    Landing,  // where the answer to an entry goes
+    Receive,
+    Write,  // of a peer's request, as are the next two
+    Read,
+    Atomic,
+  };
+  Of of;
+  bool read = false;    // Landing: of a read, or else of an atomic
+  uint32_t handle = 0;  // of the entry or the receive
+  uint64_t done = 0;    // bytes of the message before what is wanted
+  uint64_t packet = 0;  // bytes that are wanted now, at least one of which is not there
+  uint32_t rkey = 0;    // of a peer's request: where, and how much of it is left
+  uint64_t remote = 0;
+  uint64_t left = 0;
+};
+
+// States of a pair (IBTA volume 1, 10.3.1), by the numbers that bnxt gives them.
 enum class State : uint8_t { Reset = 0, Init = 1, Rtr = 2, Rts = 3, Sqd = 4, Sqe = 5, Err = 6 };
 
 // What a pair is configured with.
@@ -111,6 +158,7 @@ struct Attributes {
   uint8_t max_dest_rd_atomic = 1;  // those that its responder keeps
   uint32_t rq_psn = 0;             // the first PSN it expects; of a query: the next one
   uint32_t sq_psn = 0;             // the first PSN it sends; of a query: the next one
+  uint32_t qkey = 0;               // of datagrams
 
   // Which of them a modify gives.
   enum Field : uint32_t {
@@ -133,6 +181,7 @@ struct Attributes {
     HasMaxDestRdAtomic = 1 << 16,
     HasRqPsn = 1 << 17,
     HasSqPsn = 1 << 18,
+    HasQkey = 1 << 19,
   };
 };
 
@@ -147,9 +196,12 @@ class Rings {
   virtual Next next_work(Work& out, Status& status) = 0;
 
   // The entry `handle` again, to send it again or to land its response: found as the hardware finds it (bnxt: by
-  // the MSN table, whose entry must hold `psn`, the message's first). `msn` counts the entries since the pair left
-  // RESET, from 0. False: what is found is not that entry; it then fails with LocalQpOperation.
+  // the MSN table, whose entry must hold `psn`, the message's first). `msn` counts the entries with packets since the
+  // pair left RESET, from 0. False: what is found is not that entry; it then fails with LocalQpOperation.
   virtual bool work_again(uint32_t handle, uint32_t msn, uint32_t psn, Work& out) = 0;
+
+  // Does what the Op::Local entry `handle` asks for, once all entries before it have completed.
+  virtual Status perform(uint32_t) { return Status::LocalQpOperation; }
 
   virtual Next next_receive(Receive& out, Status& status) = 0;
 
@@ -165,9 +217,16 @@ class Rings {
 
   // The process memory of [va, va + bytes) under `key`: the part from the beginning that fits in `out`, how many
   // bytes of it in `covered`. `need`: the rights the access needs (0: a local read). `remote`: the key came off the
-  // wire. Ok, LocalProtection (local) or RemoteAccess (remote).
+  // wire. Ok, LocalProtection (local) or RemoteAccess (remote); Absent if its first byte may be reached, but not yet.
   virtual Status reach(uint32_t key, uint64_t va, uint64_t bytes, uint8_t need, bool remote, Spans& out,
                        uint64_t& covered) = 0;
+
+  // Memory that the pair needs is absent. True: somebody fetches it, and Engine::resume will be called. False: nobody
+  // does, and it is refused.
+  virtual bool absent(const Absence&) { return false; }
+
+  // The pair's first packet since it left RESET arrived while the pair was in RTR (IBTA 11.6.3.2).
+  virtual void established() {}
 
   // A send with invalidate arrived: false if the key cannot be invalidated.
   virtual bool invalidate(uint32_t rkey) = 0;

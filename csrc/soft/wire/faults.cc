@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <list>
 #include <map>
 #include <stdexcept>
@@ -18,20 +17,15 @@ constexpr size_t max_held = 1024;   // packets of a port that wait; then it refu
 constexpr uint32_t max_mtu = 4096;  // of RoCE
 constexpr unsigned max_flips = 4;
 
-uint64_t number(const uint8_t mac[6]) {
-  uint64_t value = 0;
-  std::memcpy(&value, mac, 6);
-  return value;
-}
-
 }  // namespace
 
 class FaultyPort final : public Port {
  public:
-  FaultyPort(std::shared_ptr<FaultyWire> wire, std::unique_ptr<Port> inner, const uint8_t mac[6])
+  // `number`: how many ports its wire had before.
+  FaultyPort(std::shared_ptr<FaultyWire> wire, std::unique_ptr<Port> inner, uint64_t number)
       : wire_(std::move(wire)),
         inner_(std::move(inner)),
-        random_(wire_->faults_.seed ^ number(mac) * 0x9e3779b97f4a7c15) {}
+        random_(wire_->faults_.seed ^ (number + 1) * 0x9e3779b97f4a7c15) {}
 
   void leave() override {
     inner_->leave();
@@ -40,9 +34,9 @@ class FaultyPort final : public Port {
     due_.store(never, std::memory_order_relaxed);
   }
   bool send(const Header& header, const Span* payload, size_t spans) override;
-  unsigned receive(Sink& sink, unsigned budget) override {
+  unsigned receive(Sink& sink, unsigned budget, uint32_t most) override {
     flush();
-    return inner_->receive(sink, budget);
+    return inner_->receive(sink, budget, most);
   }
   bool pending() const override {
     if (inner_->pending()) return true;
@@ -51,12 +45,12 @@ class FaultyPort final : public Port {
   }
   uint32_t largest(uint32_t mtu) const override { return mtu; }
   // What waits here is a copy, and the wire below copies too.
-  void recall(const void*, size_t) override {}
+  bool recall(const void*, size_t) override { return true; }
   bool blocked() const override { return full_ || inner_->blocked(); }
   uint64_t next_deadline() const override {
     return stuck_.load(std::memory_order_relaxed) ? never : due_.load(std::memory_order_relaxed);
   }
-  bool help() override { return inner_->help(); }
+  Helped help(bool brief) override { return inner_->help(brief); }
   Bell* bell() override { return inner_->bell(); }
   Counts counts() const override {
     Counts counts = inner_->counts();
@@ -79,6 +73,7 @@ class FaultyPort final : public Port {
   };
 
   void one(const Header& header, const Span* payload, size_t spans);
+  void flip(uint8_t* frame, size_t bytes, uint64_t draw);
   bool pass(const Header& header, const Span* payload, size_t spans, bool captured);
   void wait(Held&& held, uint64_t due);
   void flush();
@@ -98,15 +93,22 @@ class FaultyPort final : public Port {
 
 FaultyWire::FaultyWire(std::shared_ptr<Wire> inner, const Faults& faults, std::shared_ptr<Clock> clock)
     : inner_(std::move(inner)), faults_(faults), clock_(std::move(clock)) {
-  for (double p : {faults.loss, faults.duplicate, faults.reorder, faults.corrupt, faults.delay})
-    if (!(p >= 0 && p <= 1)) throw std::invalid_argument("the probability of a fault is not from 0 to 1");
+  const std::pair<const char*, double> probabilities[] = {{"loss", faults.loss},
+                                                          {"duplicate", faults.duplicate},
+                                                          {"reorder", faults.reorder},
+                                                          {"corrupt", faults.corrupt},
+                                                          {"delay", faults.delay}};
+  for (const auto& [name, p] : probabilities)
+    if (!(p >= 0 && p <= 1))
+      throw std::invalid_argument(std::string(name) + " must be a probability from 0 to 1, not " + std::to_string(p));
   if (faults.reorder_depth == 0) throw std::invalid_argument("reorder_depth is 0");
   if (!inner_ || !clock_) throw std::invalid_argument("a wire with faults needs a wire and a clock");
 }
 
 std::unique_ptr<Port> FaultyWire::attach(const uint8_t mac[6], Owner* owner, Arena*) {
   auto self = std::static_pointer_cast<FaultyWire>(shared_from_this());
-  return std::make_unique<FaultyPort>(std::move(self), inner_->attach(mac, owner, nullptr), mac);
+  auto inner = inner_->attach(mac, owner, nullptr);
+  return std::make_unique<FaultyPort>(std::move(self), std::move(inner), attached_.fetch_add(1));
 }
 
 void FaultyWire::capture(size_t limit) {
@@ -159,6 +161,13 @@ bool FaultyPort::send(const Header& header, const Span* payload, size_t spans) {
   return true;
 }
 
+void FaultyPort::flip(uint8_t* frame, size_t bytes, uint64_t draw) {
+  for (unsigned flips = 1 + static_cast<unsigned>(draw % max_flips); flips; --flips) {
+    uint64_t bit = random_.below(bytes * 8);
+    frame[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+  }
+}
+
 // One copy of a packet, on its way.
 void FaultyPort::one(const Header& header, const Span* payload, size_t spans) {
   const Faults& faults = wire_->faults_;
@@ -172,14 +181,23 @@ void FaultyPort::one(const Header& header, const Span* payload, size_t spans) {
   Span changed_payload;
   uint8_t frame[max_overhead + max_mtu];
   bool captured = false;
-  if (corrupt) {
+  std::vector<uint8_t> changed_frame;
+  if (corrupt && header.is_frame()) {
+    ++own_.corrupted;
+    for (size_t i = 0; i < spans; ++i)
+      changed_frame.insert(changed_frame.end(), payload[i].at, payload[i].at + payload[i].bytes);
+    flip(changed_frame.data(), changed_frame.size(), draw);
+    changed = header;
+    std::memcpy(changed.dmac, changed_frame.data(), 6);
+    changed_payload = {changed_frame.data(), changed_frame.size()};
+    now_header = &changed;
+    payload = &changed_payload;
+    spans = 1;
+  } else if (corrupt) {
     ++own_.corrupted;
     size_t bytes = encode(header, payload, spans, frame, sizeof frame);
     if (!bytes) return;
-    for (unsigned flips = 1 + static_cast<unsigned>(draw % max_flips); flips; --flips) {
-      uint64_t bit = random_.below(bytes * 8);
-      frame[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
-    }
+    flip(frame, bytes, draw);
     if (wire_->capturing_.load(std::memory_order_relaxed)) wire_->keep(frame, bytes);
     Malformed malformed = decode(frame, bytes, changed, changed_payload);
     if (malformed != Malformed::No) {
@@ -215,6 +233,12 @@ void FaultyPort::one(const Header& header, const Span* payload, size_t spans) {
 bool FaultyPort::pass(const Header& header, const Span* payload, size_t spans, bool captured) {
   if (!inner_->send(header, payload, spans)) return false;
   if (!captured && wire_->capturing_.load(std::memory_order_relaxed)) {
+    if (header.is_frame()) {
+      std::vector<uint8_t> bytes;
+      for (size_t i = 0; i < spans; ++i) bytes.insert(bytes.end(), payload[i].at, payload[i].at + payload[i].bytes);
+      wire_->keep(bytes.data(), bytes.size());
+      return true;
+    }
     uint8_t frame[max_overhead + max_mtu];
     size_t bytes = encode(header, payload, spans, frame, sizeof frame);
     if (bytes) wire_->keep(frame, bytes);

@@ -1,6 +1,7 @@
-// A wire that impairs what another wire carries, and that shows its frames. Each packet is one RoCEv2 frame here.
+// A wire that impairs what another wire carries, and that shows its frames. Each packet is one frame here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ struct Faults {
   unsigned reorder_depth = 3;
   uint64_t delay_ns = 200000;  // and how long a packet waits at most to be overtaken
 
-  // Each port has its own sequence of faults, which this and its MAC make.
+  // Each port has its own sequence of faults, which this and its place in the order of attachment make: not its MAC,
+  // which is random where a program gives none.
   uint64_t seed = 0;
 };
 
@@ -49,6 +51,7 @@ class FaultyWire final : public Wire {
   const std::shared_ptr<Wire> inner_;
   const Faults faults_;
   const std::shared_ptr<Clock> clock_;
+  std::atomic<uint64_t> attached_{0};  // ports so far
   std::atomic<bool> capturing_{false};
   std::mutex mutex_;
   size_t limit_ = 0;

@@ -14,12 +14,6 @@ namespace {
 
 constexpr unsigned slots = 512;  // of an inbox; a power of two
 
-uint64_t number(const uint8_t mac[6]) {
-  uint64_t value = 0;
-  std::memcpy(&value, mac, 6);
-  return value;
-}
-
 }  // namespace
 
 // A packet in an inbox. Senders fill it under the inbox's lock; its reader takes it by its state alone.
@@ -56,10 +50,10 @@ struct Inbox {
   std::atomic<uint32_t> visitors{0};
   std::atomic<Owner*> owner{nullptr};
 
-  bool visit() {
+  bool visit(bool brief) {
     visitors.fetch_add(1, std::memory_order_seq_cst);
     Owner* nic = owner.load(std::memory_order_seq_cst);
-    bool did = nic && nic->step();
+    bool did = nic && nic->step(brief);
     visitors.fetch_sub(1, std::memory_order_release);
     return did;
   }
@@ -73,22 +67,31 @@ class MemoryPort final : public Port {
 
   void leave() override;
   bool send(const Header& header, const Span* payload, size_t spans) override;
-  unsigned receive(Sink& sink, unsigned budget) override;
+  unsigned receive(Sink& sink, unsigned budget, uint32_t most) override;
   bool pending() const override {
     return inbox_->ring[inbox_->tail.load(std::memory_order_relaxed)].state.load(std::memory_order_acquire) !=
                Slot::Empty &&
            !left_.load(std::memory_order_relaxed);
   }
   uint32_t largest(uint32_t mtu) const override { return max_packet / mtu * mtu; }
-  void recall(const void* begin, size_t bytes) override;
+  bool recall(const void* begin, size_t bytes) override;
   bool blocked() const override { return blocked_; }
-  bool help() override;
+  Helped help(bool brief) override;
   Bell* bell() override { return &inbox_->bell; }
   Counts counts() const override { return counts_; }
 
  private:
+  enum class Put : uint8_t { Done, Gone, Full };
+
   Inbox* find(uint64_t mac);
-  bool recall_from(Inbox& inbox, const uint8_t* begin, const uint8_t* end);  // true: it holds other references
+  Put put(Inbox& inbox, uint64_t mac, const Header& header, const Span* payload, size_t spans);
+  bool flood(const Header& header, const Span* payload, size_t spans);
+  // What an inbox still holds of this port.
+  struct Left {
+    bool references = false;  // to other memory
+    bool claimed = false;     // to this, and it is being read
+  };
+  Left recall_from(Inbox& inbox, const uint8_t* begin, const uint8_t* end);
 
   const std::shared_ptr<MemoryWire> wire_;
   Inbox* const inbox_;
@@ -117,7 +120,7 @@ MemoryWire::~MemoryWire() {
 
 std::unique_ptr<Port> MemoryWire::attach(const uint8_t mac[6], Owner* owner, Arena* arena) {
   std::lock_guard guard(mutex_);
-  uint64_t key = number(mac);
+  uint64_t key = mac_number(mac);
   if (by_mac_.count(key)) {
     char text[18];
     std::snprintf(text, sizeof text, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
@@ -164,7 +167,7 @@ void MemoryPort::leave() {
     inbox_->tail.store(inbox_->head, std::memory_order_relaxed);
   }
   wire_->hot_[inbox_->index / 64].fetch_and(~(uint64_t{1} << inbox_->index % 64));
-  recall(nullptr, SIZE_MAX);
+  while (!recall(nullptr, SIZE_MAX)) std::this_thread::yield();  // threads of this process: they go on
   std::lock_guard guard(wire_->mutex_);
   wire_->unused_.push_back(inbox_->index);
 }
@@ -181,29 +184,43 @@ Inbox* MemoryPort::find(uint64_t mac) {
 bool MemoryPort::send(const Header& header, const Span* payload, size_t spans) {
   if (left_.load(std::memory_order_relaxed)) [[unlikely]]
     return true;
-  uint64_t mac = number(header.dmac);
+  uint64_t mac = mac_number(header.dmac);
   Inbox* inbox = find(mac);
-  if (!inbox) {
+  if (!inbox) [[unlikely]] {
     blocked_ = false;
+    if (header.for_many()) return flood(header, payload, spans);
     ++counts_.dropped;
     return true;
   }
+  const Put done = put(*inbox, mac, header, payload, spans);
+  blocked_ = done == Put::Full;
+  if (done == Put::Gone) ++counts_.dropped;
+  return done != Put::Full;
+}
+
+// To every other port.
+bool MemoryPort::flood(const Header& header, const Span* payload, size_t spans) {
+  const unsigned count = wire_->count_.load(std::memory_order_acquire);
+  for (unsigned i = 0; i < count; ++i) {
+    Inbox* inbox = wire_->inboxes_[i].load(std::memory_order_acquire);
+    const uint64_t mac = inbox->mac.load(std::memory_order_acquire);
+    if (inbox == inbox_ || mac == ~uint64_t{0}) continue;
+    if (put(*inbox, mac, header, payload, spans) != Put::Done) ++counts_.dropped;
+  }
+  return true;
+}
+
+inline MemoryPort::Put MemoryPort::put(Inbox& inbox, uint64_t mac, const Header& header, const Span* payload,
+                                       size_t spans) {
   {
-    std::lock_guard guard(inbox->lock);
-    if (inbox->mac.load(std::memory_order_relaxed) != mac) {
-      blocked_ = false;
-      ++counts_.dropped;
-      return true;
-    }
-    Slot& slot = inbox->ring[inbox->head];
-    if (slot.state.load(std::memory_order_acquire) != Slot::Empty) {
-      blocked_ = true;
-      return false;
-    }
+    std::lock_guard guard(inbox.lock);
+    if (inbox.mac.load(std::memory_order_relaxed) != mac) return Put::Gone;
+    Slot& slot = inbox.ring[inbox.head];
+    if (slot.state.load(std::memory_order_acquire) != Slot::Empty) return Put::Full;
     slot.header = header;
     slot.sender = this;
-    slot.ticket = ++inbox->tickets;
-    slot.copied = copy_ || header.payload <= max_copied;
+    slot.ticket = ++inbox.tickets;
+    slot.copied = copy_ || header.copy || header.payload <= max_copied;
     if (slot.copied) {
       slot.bytes.resize(header.payload);
       uint8_t* to = slot.bytes.data();
@@ -213,19 +230,18 @@ bool MemoryPort::send(const Header& header, const Span* payload, size_t spans) {
       }
     } else {
       slot.spans.assign(payload, payload + spans);
-      if (std::find(referring_.begin(), referring_.end(), inbox) == referring_.end()) referring_.push_back(inbox);
+      if (std::find(referring_.begin(), referring_.end(), &inbox) == referring_.end()) referring_.push_back(&inbox);
     }
     slot.state.store(Slot::Full, std::memory_order_release);
-    inbox->head = (inbox->head + 1) % slots;
+    inbox.head = (inbox.head + 1) % slots;
   }
-  blocked_ = false;
   ++counts_.sent;
   // Ordered with the reader's clearing: either it sees the packet after it cleared the bit, or the bit stays set.
-  wire_->hot_[inbox->index / 64].fetch_or(uint64_t{1} << inbox->index % 64, std::memory_order_seq_cst);
-  return true;
+  wire_->hot_[inbox.index / 64].fetch_or(uint64_t{1} << inbox.index % 64, std::memory_order_seq_cst);
+  return Put::Done;
 }
 
-unsigned MemoryPort::receive(Sink& sink, unsigned budget) {
+unsigned MemoryPort::receive(Sink& sink, unsigned budget, uint32_t most) {
   if (left_.load(std::memory_order_relaxed)) [[unlikely]]
     return 0;
   auto& hot = wire_->hot_[inbox_->index / 64];
@@ -237,6 +253,7 @@ unsigned MemoryPort::receive(Sink& sink, unsigned budget) {
     Slot& slot = inbox_->ring[tail];
     uint32_t state = slot.state.load(std::memory_order_acquire);
     if (state == Slot::Empty) return taken;
+    if (slot.header.payload > most) break;
     if (state == Slot::Full &&
         (slot.copied || slot.state.compare_exchange_strong(state, Slot::Claimed, std::memory_order_acquire))) {
       if (slot.copied) {
@@ -255,59 +272,44 @@ unsigned MemoryPort::receive(Sink& sink, unsigned budget) {
   return taken;
 }
 
-void MemoryPort::recall(const void* begin, size_t bytes) {
+bool MemoryPort::recall(const void* begin, size_t bytes) {
   auto* from = static_cast<const uint8_t*>(begin);
   const uint8_t* to = bytes == SIZE_MAX ? reinterpret_cast<const uint8_t*>(UINTPTR_MAX) : from + bytes;
-  std::erase_if(referring_, [&](Inbox* inbox) { return !recall_from(*inbox, from, to); });
+  bool free = true;
+  std::erase_if(referring_, [&](Inbox* inbox) {
+    const Left left = recall_from(*inbox, from, to);
+    free = free && !left.claimed;
+    return !left.references && !left.claimed;
+  });
+  return free;
 }
 
-bool MemoryPort::recall_from(Inbox& inbox, const uint8_t* begin, const uint8_t* end) {
-  struct Wait {
-    Slot* slot;
-    uint64_t ticket;
-  };
-  std::vector<Wait> claimed;
-  bool others = false;
-  {
-    // Senders are kept out, so a slot only moves from full to claimed to empty meanwhile.
-    std::lock_guard guard(inbox.lock);
-    for (unsigned i = 0; i < slots; ++i) {
-      Slot& slot = inbox.ring[i];
-      uint32_t state = slot.state.load(std::memory_order_acquire);
-      if ((state != Slot::Full && state != Slot::Claimed) || slot.sender != this || slot.copied) continue;
-      bool touches = std::any_of(slot.spans.begin(), slot.spans.end(),
-                                 [&](const Span& span) { return span.at < end && span.at + span.bytes > begin; });
-      if (!touches) {
-        others = true;
-        continue;
-      }
-      if (state == Slot::Full && slot.state.compare_exchange_strong(state, Slot::Recalled, std::memory_order_acq_rel))
-        ++counts_.recalled;
-      else if (state == Slot::Claimed)
-        claimed.push_back({&slot, slot.ticket});
-    }
+MemoryPort::Left MemoryPort::recall_from(Inbox& inbox, const uint8_t* begin, const uint8_t* end) {
+  Left left;
+  // Senders are kept out, so a slot only moves from full to claimed to empty meanwhile.
+  std::lock_guard guard(inbox.lock);
+  for (unsigned i = 0; i < slots; ++i) {
+    Slot& slot = inbox.ring[i];
+    uint32_t state = slot.state.load(std::memory_order_acquire);
+    if ((state != Slot::Full && state != Slot::Claimed) || slot.sender != this || slot.copied) continue;
+    bool touches = std::any_of(slot.spans.begin(), slot.spans.end(),
+                               [&](const Span& span) { return span.at < end && span.at + span.bytes > begin; });
+    if (!touches)
+      left.references = true;
+    else if (state == Slot::Full &&
+             slot.state.compare_exchange_strong(state, Slot::Recalled, std::memory_order_acq_rel))
+      ++counts_.recalled;
+    else if (state == Slot::Claimed)
+      left.claimed = true;
   }
-  for (const Wait& wait : claimed) {
-    for (unsigned looks = 0; wait.slot->state.load(std::memory_order_acquire) == Slot::Claimed; ++looks) {
-      if (looks % 64 == 63) {
-        // It may have been taken and filled again in between: then it has another ticket.
-        std::lock_guard guard(inbox.lock);
-        if (wait.slot->ticket != wait.ticket) break;
-      }
-      if (looks < 1000)
-        relax();
-      else
-        std::this_thread::yield();
-    }
-  }
-  return others;
+  return left;
 }
 
-bool MemoryPort::help() {
-  bool any = false;
+Port::Helped MemoryPort::help(bool brief) {
+  auto helped = Helped::Nothing;
   const unsigned own = inbox_->index;
   for (unsigned round = 0;; ++round) {
-    bool did = false;
+    bool did = false, left = false;
     unsigned count = wire_->count_.load(std::memory_order_acquire);
     for (unsigned word = 0; word * 64 < count; ++word) {
       uint64_t bits = wire_->hot_[word].load(std::memory_order_seq_cst);
@@ -315,14 +317,16 @@ bool MemoryPort::help() {
       for (; bits; bits &= bits - 1) {
         Inbox* inbox =
             wire_->inboxes_[word * 64 + static_cast<unsigned>(__builtin_ctzll(bits))].load(std::memory_order_acquire);
-        if (round < 16 && inbox->visit())
+        if (round < (brief ? 2 : 16) && inbox->visit(brief)) {
           did = true;
-        else
+        } else {
           inbox->bell.ring();  // its lock is taken, or it goes on for long: its own thread shall
+          left = true;
+        }
       }
     }
-    if (!did) return any;
-    any = true;
+    if (!did) return left && brief ? Helped::More : helped;
+    helped = Helped::Some;
   }
 }
 

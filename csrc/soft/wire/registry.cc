@@ -3,8 +3,9 @@
 #include <atomic>
 #include <mutex>
 
+#include "host/fork.h"
 #include "host/function.h"
-#include "soft/fork.h"
+#include "soft/wire/shm_file.h"
 #include "soft/wire/wire.h"
 
 namespace userdma::soft::wire {
@@ -19,7 +20,7 @@ struct Default {
 
 std::atomic<Default*>& current() {
   static std::atomic<Default*> instance{[] {
-    at_fork_in_child([] { current().store(new Default, std::memory_order_release); });
+    host::at_fork_in_child([] { current().store(new Default, std::memory_order_release); });
     return new Default;
   }()};
   return instance;
@@ -36,7 +37,15 @@ std::shared_ptr<Wire> Wire::named(const std::string& name) {
   }
   static const std::string shm = "shm:";
   if (name.compare(0, shm.size(), shm) == 0) return make_shm(name.substr(shm.size()));
-  throw host::Error("no wire is named \"" + name + "\": \"\" is this process's own, \"shm:NAME\" joins processes");
+  static const std::string dgram = "dgram:";
+  if (name.compare(0, dgram.size(), dgram) == 0) return make_dgram(name.substr(dgram.size()));
+  throw host::Error("no wire is named \"" + name +
+                    "\": \"\" is this process's own, \"shm:NAME\" joins processes, \"dgram:LOCAL,REMOTE\" is one to "
+                    "the peer at a Unix socket");
 }
+
+void Wire::remove_abandoned() { shm::Shared::remove_abandoned(); }
+
+void Wire::while_waiting(void (*call)()) { shm::on_wait.store(call); }
 
 }  // namespace userdma::soft::wire

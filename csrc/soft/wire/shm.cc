@@ -33,6 +33,13 @@ constexpr uint32_t max_inline = 8192;
 constexpr unsigned max_references = 32;
 constexpr uint32_t max_mappings = 256;                      // of one peer's segments
 constexpr auto look_after = std::chrono::milliseconds(10);  // whether a peer that does not take its packets lives
+constexpr auto leave_within = std::chrono::seconds(1);      // how long a port that leaves waits for readers
+
+// A sender zeroes first words so many lines ahead, and a reader asks for a line so long before it looks at it, that
+// neither waits for the other's cache at a line that says only that no packet is there.
+constexpr uint32_t zero_ahead = 32;
+constexpr uint32_t zero_at_once = 16;
+constexpr uint32_t look_ahead = 2;
 
 constexpr size_t fixed_bytes = sizeof(First) + sizeof(Core);
 constexpr size_t extras_bytes = 6 + 32 + 4 + 16 + 16 + 8 + 8 + 4 + 4;  // all of Extra
@@ -91,12 +98,6 @@ struct Reader {
   }
 };
 
-uint64_t number(const uint8_t mac[6]) {
-  uint64_t value = 0;
-  std::memcpy(&value, mac, 6);
-  return value;
-}
-
 // The other processes' segments of one peer that this process has mapped.
 class Mappings {
  public:
@@ -115,7 +116,6 @@ class Mappings {
       if (found == by_id_.end()) {
         Mapping opened = open(pid, reference, failure);
         if (!opened.base) return nullptr;
-        if (by_id_.size() >= max_mappings) clear();
         found = by_id_.emplace(reference.segment, opened).first;
       }
       mapping = last_ = &found->second;
@@ -126,6 +126,11 @@ class Mappings {
       return nullptr;
     }
     return mapping->base + reference.offset;
+  }
+
+  // Room for `more`, so that none that a packet needs goes while it is read.
+  void reserve(uint32_t more) {
+    if (by_id_.size() + more > max_mappings) clear();
   }
 
   void clear() {
@@ -146,7 +151,13 @@ class Mappings {
     std::snprintf(path, sizeof path, "/proc/%u/fd/%d", pid, reference.fd);
     int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-      failure = errno == EACCES || errno == EPERM ? Failure::Refused : Failure::Gone;
+      const bool full = errno == EMFILE || errno == ENFILE;
+      if (static std::atomic<bool> told{false}; full && !told.exchange(true))
+        std::fprintf(stderr,
+                     "userdma: no file descriptor is left for a peer's memory (%s): its payloads are copied, which is "
+                     "slower; raise `ulimit -n`\n",
+                     std::strerror(errno));
+      failure = full || errno == EACCES || errno == EPERM ? Failure::Refused : Failure::Gone;
       return {};
     }
     // The descriptor may have become another file's, and a file that can shrink would end this process by SIGBUS.
@@ -193,12 +204,12 @@ struct LastAddresses {
     std::memcpy(now, header.sgid, 16);
     std::memcpy(now + 2, header.dgid, 16);
     return ((now[0] ^ gids[0]) | (now[1] ^ gids[1]) | (now[2] ^ gids[2]) | (now[3] ^ gids[3]) |
-            (number(header.smac) ^ smac)) == 0;
+            (mac_number(header.smac) ^ smac)) == 0;
   }
   void set(const Header& header) {
     std::memcpy(gids, header.sgid, 16);
     std::memcpy(gids + 2, header.dgid, 16);
-    smac = number(header.smac);
+    smac = mac_number(header.smac);
   }
 };
 
@@ -211,6 +222,7 @@ struct Out {
   RingRecord* record;
   Ring* ring;
   uint32_t head = 0;      // lines written
+  uint32_t zeroed = 0;    // lines whose first words are zero, from head on: a ring begins with zeros
   uint32_t consumed = 0;  // as last seen
   LastAddresses addresses;
   std::deque<Referring> referring;
@@ -256,10 +268,10 @@ class ShmPort final : public Port {
 
   void leave() override;
   bool send(const Header& header, const Span* payload, size_t spans) override;
-  unsigned receive(Sink& sink, unsigned budget) override;
+  unsigned receive(Sink& sink, unsigned budget, uint32_t most) override;
   bool pending() const override;
   uint32_t largest(uint32_t mtu) const override { return max_packet / mtu * mtu; }
-  void recall(const void* begin, size_t bytes) override;
+  bool recall(const void* begin, size_t bytes) override;
   bool blocked() const override { return blocked_; }
   Bell* bell() override { return &bell_; }
   Counts counts() const override { return counts_; }
@@ -273,6 +285,7 @@ class ShmPort final : public Port {
   };
 
   Out* find(const uint8_t mac[6]);
+  bool flood(const Header& header, const Span* payload, size_t spans);
   bool refer(const Span* payload, size_t spans, Reference* references, size_t& count);
   uint8_t* bounce(uint32_t bytes, uint32_t& taken);
   void free_bounces();
@@ -283,6 +296,7 @@ class ShmPort final : public Port {
   static uint16_t put_extras(Out& out, const Header& header, Writer& writer);
   void publish(Out& out, int at, const Writer& writer, Kind kind, uint16_t extras, const Header& header);
   static bool room(Out& out, unsigned lines);
+  static void zero(Out& out, uint32_t end);
   bool full(Out& out);
   void forget(Out& out);
   bool lose() {
@@ -297,7 +311,7 @@ class ShmPort final : public Port {
     in.left = true;
     in.last = in.position + ring_lines;
   }
-  unsigned empty(unsigned slot, Sink& sink, unsigned budget);
+  unsigned empty(unsigned slot, Sink& sink, unsigned budget, uint32_t most);
   void consume(In& in, uint32_t lines, bool tell);
   void tell(const std::string& why);
 
@@ -348,7 +362,10 @@ class ShmWire final : public Wire {
 
 void ShmPort::leave() {
   if (left_.exchange(true)) return;
-  recall(nullptr, SIZE_MAX);
+  // A receiver that is stopped in the middle of a packet may find other bytes there later, as it has this process's
+  // memory mapped: it is not waited for without end.
+  const auto until = std::chrono::steady_clock::now() + leave_within;
+  while (!recall(nullptr, SIZE_MAX) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   shared_->leave(index_);
   for (auto& out : outs_) out.reset();
   for (auto& known : known_) known = {};
@@ -363,7 +380,7 @@ void ShmPort::tell(const std::string& why) {
 // ---- sending
 
 Out* ShmPort::find(const uint8_t mac[6]) {
-  uint64_t key = number(mac);
+  uint64_t key = mac_number(mac);
   Known& known = known_[(key ^ key >> 24 ^ key >> 40) % known_.size()];
   if (known.mac == key && known.out->peer->life.load(std::memory_order_relaxed) == known.out->life) [[likely]]
     return known.out;
@@ -400,12 +417,23 @@ void ShmPort::forget(Out& out) {
   outs_[out.port].reset();
 }
 
-// Room for `lines` more, and for the zeroed word behind them.
+// Room for `lines` more, and for the zeroed words ahead of them.
 bool ShmPort::room(Out& out, unsigned lines) {
+  lines += zero_ahead + zero_at_once;
   if (ring_lines - (out.head - out.consumed) > lines) [[likely]]
     return true;
   out.consumed = out.ring->consumed.load(std::memory_order_acquire);
   return ring_lines - (out.head - out.consumed) > lines;
+}
+
+// The words behind `end` lines are zero before the packet that ends there is seen.
+inline void ShmPort::zero(Out& out, uint32_t end) {
+  if (static_cast<int32_t>(out.zeroed - end) >= static_cast<int32_t>(zero_ahead)) [[likely]]
+    return;
+  if (static_cast<int32_t>(out.zeroed - end) < 0) out.zeroed = end;
+  const uint32_t to = end + zero_ahead + zero_at_once;
+  for (; out.zeroed != to; ++out.zeroed)
+    out.ring->line[out.zeroed % ring_lines].first.store(0, std::memory_order_relaxed);
 }
 
 // A send found no room. True: and there will be none, the peer is dead.
@@ -468,9 +496,25 @@ bool ShmPort::send(const Header& header, const Span* payload, size_t spans) {
     return true;
   Out* out = find(header.dmac);
   if (!out) [[unlikely]]
-    return lose();
+    return header.for_many() ? flood(header, payload, spans) : lose();
   if (header.payload > max_copied) return send_big(*out, header, payload, spans);
   return send_inline(*out, header, payload, spans);
+}
+
+// To every other port.
+bool ShmPort::flood(const Header& header, const Span* payload, size_t spans) {
+  for (unsigned port = 0; port < max_ports; ++port) {
+    const PortRecord& peer = file_.header.port[port];
+    if (port == index_ || !peer.life.load(std::memory_order_acquire)) continue;
+    uint8_t mac[6];
+    std::memcpy(mac, peer.mac, 6);
+    Out* out = find(mac);
+    const bool sent = out && (header.payload > max_copied ? send_big(*out, header, payload, spans)
+                                                          : send_inline(*out, header, payload, spans));
+    if (!sent) ++counts_.dropped;
+  }
+  blocked_ = false;
+  return true;
 }
 
 inline bool ShmPort::send_inline(Out& out, const Header& header, const Span* payload, size_t spans) {
@@ -494,7 +538,7 @@ bool ShmPort::send_big(Out& out, const Header& header, const Span* payload, size
   uint8_t* bounced = nullptr;
   uint32_t bounce_taken = 0;
   const bool readable = !(out.record->flags.load(std::memory_order_relaxed) & Refused);
-  if (!readable || !refer(payload, spans, references, count)) {
+  if (!readable || header.copy || !refer(payload, spans, references, count)) {
     if (header.payload <= max_inline) return send_inline(out, header, payload, spans);
     if (header.payload > max_packet) return lose();
     if (!bounce_ready_) {
@@ -549,7 +593,7 @@ inline int ShmPort::place(Out& out, size_t bytes) {
     return room(out, most) ? static_cast<int>(at) : -1;
   // It would cross the ring's end: it goes to the beginning.
   if (!room(out, most + ring_lines - at)) return -1;
-  out.ring->line[0].first.store(0, std::memory_order_relaxed);
+  zero(out, out.head + (ring_lines - at));
   First first{1, Kind::Skip, 0, 0, 0, 0, 0};
   out.ring->line[at].first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
   out.head += ring_lines - at;
@@ -600,36 +644,41 @@ inline uint16_t ShmPort::put_extras(Out& out, const Header& header, Writer& writ
     extras |= Psns;
     writer.put(header.psns);
   }
-  if (header.reserved[0] | header.reserved[1] | header.reserved[2]) {
+  if (header.reserved[0] | header.reserved[1]) {
     extras |= Reserved;
     writer.put(header.reserved);
-    writer.put(uint8_t{0});
+    writer.put(uint16_t{0});
   }
   return extras;
+}
+
+// A First, by shifts: see mac_number().
+inline uint64_t first_word(unsigned lines, Kind kind, uint16_t extras, const Header& header) {
+  static_assert(std::endian::native == std::endian::little);
+  return lines | uint64_t{static_cast<uint8_t>(kind)} << 8 | uint64_t{extras} << 16 | uint64_t{header.opcode} << 32 |
+         uint64_t{header.flags} << 40 | uint64_t{header.hop_limit} << 48 | uint64_t{header.traffic_class} << 56;
 }
 
 // The packet is complete, and seen from here on.
 inline void ShmPort::publish(Out& out, int at, const Writer& writer, Kind kind, uint16_t extras, const Header& header) {
   Line* line = &out.ring->line[at];
   const unsigned lines = lines_for(static_cast<size_t>(writer.at - reinterpret_cast<uint8_t*>(line)));
-  unsigned behind = (static_cast<unsigned>(at) + lines) % ring_lines;
-  out.ring->line[behind].first.store(0, std::memory_order_relaxed);
   out.head += lines;
-  First first{static_cast<uint8_t>(lines), kind, extras, header.opcode, header.flags, header.hop_limit,
-              header.traffic_class};
-  line->first.store(std::bit_cast<uint64_t>(first), std::memory_order_release);
+  zero(out, out.head);
+  line->first.store(first_word(lines, kind, extras, header), std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order: the bell is looked at last
   // The line of the packet after the next comes to this core before it is needed.
-  __builtin_prefetch(&out.ring->line[(behind + 1) % ring_lines], 1);
+  __builtin_prefetch(&out.ring->line[(out.head + 1) % ring_lines], 1);
   if (out.peer->bell.load(std::memory_order_relaxed)) [[unlikely]]
     Bell(out.peer->bell, true).ring();
   blocked_ = false;
   ++counts_.sent;
 }
 
-void ShmPort::recall(const void* begin, size_t bytes) {
+bool ShmPort::recall(const void* begin, size_t bytes) {
   auto* from = static_cast<const uint8_t*>(begin);
   auto* to = bytes == SIZE_MAX ? reinterpret_cast<const uint8_t*>(UINTPTR_MAX) : from + bytes;
+  bool free = true;
   for (auto& out : outs_) {
     if (!out) continue;
     while (!out->referring.empty() && out->done(out->referring.front().end)) out->referring.pop_front();
@@ -643,22 +692,17 @@ void ShmPort::recall(const void* begin, size_t bytes) {
         ++counts_.recalled;
         continue;
       }
-      if (state != Claim::Claimed) continue;
+      if (state != Claim::Claimed || out->done(referring.end)) continue;
       // The receiver is copying. It cannot stop but by dying.
-      auto looked = std::chrono::steady_clock::now();
-      for (unsigned looks = 0; !out->done(referring.end); ++looks) {
-        if (looks < 2000) {
-          relax();
-          continue;
-        }
-        std::this_thread::yield();
-        auto now = std::chrono::steady_clock::now();
-        if (now - looked < look_after) continue;
-        looked = now;
-        if (!shared_->alive(out->port, out->life)) break;
+      auto now = std::chrono::steady_clock::now();
+      if (now - out->looked >= look_after) {
+        out->looked = now;
+        if (!shared_->alive(out->port, out->life)) continue;
       }
+      free = false;
     }
   }
+  return free;
 }
 
 // ---- receiving
@@ -723,7 +767,7 @@ bool ShmPort::adopt() {
   return again;
 }
 
-unsigned ShmPort::receive(Sink& sink, unsigned budget) {
+unsigned ShmPort::receive(Sink& sink, unsigned budget, uint32_t most) {
   if (left_.load(std::memory_order_relaxed)) [[unlikely]]
     return 0;
   uint32_t changes = record_.changes.load(std::memory_order_acquire);
@@ -733,7 +777,7 @@ unsigned ShmPort::receive(Sink& sink, unsigned budget) {
     for (unsigned slot = 0; slot < count; ++slot) note_left(*ins_[slot]);
   for (unsigned i = 0; i < count && taken < budget; ++i) {
     unsigned slot = count == 1 ? 0 : (turn_ + i) % count;
-    taken += empty(slot, sink, budget - taken);
+    taken += empty(slot, sink, budget - taken, most);
   }
   ++turn_;
   // A sender that left has left its packets behind: they are read before its ring is given back.
@@ -742,7 +786,7 @@ unsigned ShmPort::receive(Sink& sink, unsigned budget) {
     count = count_.load(std::memory_order_relaxed);
     for (unsigned slot = 0; slot < count && taken < budget; ++slot) {
       note_left(*ins_[slot]);
-      taken += empty(slot, sink, budget - taken);
+      taken += empty(slot, sink, budget - taken, most);
     }
   }
   return taken;
@@ -756,7 +800,7 @@ void ShmPort::consume(In& in, uint32_t lines, bool tell) {
   }
 }
 
-unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
+unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget, uint32_t most) {
   In& in = *ins_[slot];
   if (!in.ring) [[unlikely]]
     return 0;
@@ -775,6 +819,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
       Reader reader{base + sizeof(First), base + lines * line_bytes};
       Core core{};
       reader.get(core);
+      if (core.payload > most) break;
       Claim* claim = nullptr;
       uint32_t count = 0;
       if (first.kind == Kind::Reference) {
@@ -824,7 +869,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
       }
       if (extras & Psns) reader.get(header.psns);
       if (extras & Reserved) {
-        uint8_t zero;
+        uint16_t zero;
         reader.get(header.reserved);
         reader.get(zero);
       }
@@ -847,6 +892,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
         uint32_t state = Claim::Published;
         if (sound && claim->state.compare_exchange_strong(state, Claim::Claimed, std::memory_order_acq_rel)) {
           bool reached = true;
+          in.mappings.reserve(count);
           for (uint32_t i = 0; reached && i < count; ++i) {
             const Reference& reference = references[i];
             const uint8_t* memory = nullptr;
@@ -881,6 +927,7 @@ unsigned ShmPort::empty(unsigned slot, Sink& sink, unsigned budget) {
       break;
     }
     consume(in, lines, refers);
+    __builtin_prefetch(&in.ring->line[(in.position + look_ahead) % ring_lines]);
     next_[slot].store(&in.ring->line[in.position % ring_lines].first, std::memory_order_relaxed);
   }
   return taken;

@@ -9,8 +9,9 @@
 // which the kernel releases when its holder dies); rings are read and written without it.
 //
 // A ring is lines of 64 bytes. A packet takes lines that follow one another, of which the first begins with its
-// `first` word, zero until the packet is complete. Before it sets that word, a sender zeroes the word of the line
-// behind the packet, and so the reader, which takes packets in order, never sees what is left from an earlier round.
+// `first` word, zero until the packet is complete. Before it sets that word, the words of the lines behind the packet
+// are zero (the sender zeroes some ahead), and so the reader, which takes packets in order, never sees what is left
+// from an earlier round.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@
 namespace userdma::soft::wire::shm {
 
 inline constexpr uint64_t magic = 0x6572697761'6d6475;  // "udmawire"
-inline constexpr uint32_t version = 1;
+inline constexpr uint32_t version = 2;
 
 inline constexpr unsigned max_ports = 64;
 inline constexpr unsigned max_rings = 1024;

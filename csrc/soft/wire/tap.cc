@@ -1,5 +1,8 @@
 #include "soft/wire/tap.h"
 
+#include <cstring>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "host/function.h"
@@ -24,11 +27,26 @@ Malformed Tap::send(const uint8_t* frame, size_t bytes) {
   Span payload;
   const Malformed malformed = decode(frame, bytes, header, payload);
   if (malformed != Malformed::No) return malformed;
+  pass(header, payload);
+  return Malformed::No;
+}
+
+void Tap::send_ethernet(const uint8_t* frame, size_t bytes) {
+  if (bytes < min_frame || bytes > max_packet)
+    throw std::invalid_argument("a frame of " + std::to_string(bytes) + " bytes");
+  Header header;
+  header.opcode = frame_opcode;
+  header.copy = true;
+  header.payload = static_cast<uint32_t>(bytes);
+  std::memcpy(header.dmac, frame, 6);
+  pass(header, {const_cast<uint8_t*>(frame), bytes});
+}
+
+void Tap::pass(const Header& header, const Span& payload) {
   std::lock_guard guard(mutex_);
   if (!port_) throw host::Error("the tap has left its wire");
   if (!port_->send(header, &payload, payload.bytes ? 1 : 0)) throw host::Error("the wire has no room for a frame now");
-  port_->help();  // nobody else tells the receiver
-  return Malformed::No;
+  port_->help(false);  // nobody else tells the receiver
 }
 
 std::vector<std::vector<uint8_t>> Tap::receive() {
@@ -46,6 +64,11 @@ void Tap::close() {
 }
 
 void Tap::packet(const Header& header, const Span* payload, size_t spans) {
+  if (header.is_frame()) {
+    std::vector<uint8_t>& frame = frames_.emplace_back();
+    for (size_t i = 0; i < spans; ++i) frame.insert(frame.end(), payload[i].at, payload[i].at + payload[i].bytes);
+    return;
+  }
   std::vector<uint8_t> frame(encoded_bytes(header));
   if (encode(header, payload, spans, frame.data(), frame.size()) != 0) frames_.push_back(std::move(frame));
 }

@@ -25,13 +25,18 @@ class Tap final : private Sink {
   // result says why. Throws host::Error: the wire has no room, or the tap has left it.
   Malformed send(const uint8_t* frame, size_t bytes);
 
-  // The frames that arrived since, in order.
+  // Sends a frame as it is, whatever it carries: to Ethernet, to which RoCEv2 is a frame like any other. Throws
+  // std::invalid_argument (not the bytes of a frame), host::Error as `send`.
+  void send_ethernet(const uint8_t* frame, size_t bytes);
+
+  // The frames that arrived since, in order: of RoCE and of Ethernet.
   std::vector<std::vector<uint8_t>> receive();
 
   // Leaves the wire. Idempotent.
   void close();
 
  private:
+  void pass(const Header& header, const Span& payload);
   void packet(const Header& header, const Span* payload, size_t spans) override;
 
   std::mutex mutex_;

@@ -6,24 +6,20 @@ Each step's opposite goes into a ledger, so that a refused step and `close` give
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from userdma import _core
 from userdma.bnxt import hwrm, rcfw
-from userdma.bnxt.channel import Firmware
 from userdma.bnxt.hwrm_channel import HwrmChannel
-from userdma.bnxt.ledger import Ledger
 from userdma.bnxt.page_table import PAGE, PAGE_SHIFT, PageTable, build
 from userdma.bnxt.rcfw_channel import ENTRIES as CMDQ_ENTRIES
 from userdma.bnxt.rcfw_channel import RcfwChannel
-from userdma.errors import DmaMemoryError, Error, MachineError
-
-# PCI configuration space (PCI Local Bus and PCI Express base specifications).
-_COMMAND, _COMMAND_MEMORY, _COMMAND_MASTER = 0x04, 0x2, 0x4
-_STATUS, _STATUS_CAPABILITIES = 0x06, 0x10
-_CAPABILITIES, _EXPRESS = 0x34, 0x10
-_DEVICE_CONTROL, _RELAXED_ORDERING = 0x08, 0x10
+from userdma.errors import DmaMemoryError, Error
+from userdma.firmware.channel import Firmware
+from userdma.firmware.device import check_rings
+from userdma.firmware.ledger import Ledger
+from userdma.firmware.memory import read, write
+from userdma.firmware.take import leave, take
 
 _NQ_ENTRIES = 16  # of a ring that nobody reads
 _CREQ_ENTRIES = PAGE // 16
@@ -63,7 +59,7 @@ class Chip:
     backing: Ledger  # the memory of the backing store
     hwrm: HwrmChannel = field(init=False)
     rcfw: RcfwChannel = field(init=False)
-    events: _core.EventRing = field(init=False)
+    events: _core.BnxtEvents = field(init=False)
     registers: _core.Bar = field(init=False)
     bar: _core.Bar = field(init=False)  # of the doorbells
     doorbell: int = 0  # their offset
@@ -98,60 +94,18 @@ def bring_up(function: _core.Function, domain: _core.Domain) -> Chip:
 
 def undo(chip: Chip) -> None:
     """Give back as far as the firmware lets; then reset the function, so that what is left can be freed."""
-    try:
-        if chip.firmware.may_answer():
-            chip.ledger.give_back()
-    except Error:
-        pass
-    finally:
-        chip.firmware.closed = chip.firmware.closed or f"{chip.function.name} is closed"
-        if chip.ledger:
-            for name in ("rcfw", "hwrm", "events"):
-                if hasattr(chip, name):
-                    getattr(chip, name).close()
-            try:
-                chip.function.reset()
-            except Error:
-                pass  # it may still write: what is left stays until its release
-            else:
-                chip.ledger.after_reset()
-
-
-def capabilities(function: _core.Function) -> Iterator[tuple[int, int]]:
-    """(id, offset) of each capability in configuration space."""
-    if not function.config16(_STATUS) & _STATUS_CAPABILITIES:
-        return
-    at, seen = function.config8(_CAPABILITIES) & 0xFC, 0
-    while at and seen < 48:  # as many as fit: a broken list ends
-        yield function.config8(at), at
-        at, seen = function.config8(at + 1) & 0xFC, seen + 1
+    leave(chip.firmware, chip.ledger, getattr(chip, "events", None))
 
 
 def _take(chip: Chip) -> None:
     """Reset; let it master the bus; in order. Map the registers."""
     function = chip.function
-    function.reset()
-    command = function.config16(_COMMAND)
-    if command == 0xFFFF:
-        raise MachineError(f"{function.name} left the bus: its registers read all ones")
-    function.set_config16(_COMMAND, command | _COMMAND_MEMORY | _COMMAND_MASTER)
-    chip.ledger.afterwards(lambda: function.set_config16(_COMMAND, function.config16(_COMMAND) & ~_COMMAND_MASTER))
-    for kind, at in capabilities(function):
-        if kind == _EXPRESS:
-            # With it, a completion could be seen before the bytes that it is about.
-            control = function.config16(at + _DEVICE_CONTROL)
-            function.set_config16(at + _DEVICE_CONTROL, control & ~_RELAXED_ORDERING)
-            if function.config16(at + _DEVICE_CONTROL) & _RELAXED_ORDERING:
-                raise MachineError(f"{function.name}: relaxed ordering cannot be turned off in its device control")
-            break
-    else:
-        raise MachineError(f"{function.name} has no PCI Express capability: it is no NIC that this driver fits")
+    take(function, chip.ledger)
     chip.registers = function.map(0)
     chip.bar = function.map(2)
     chip.hwrm = HwrmChannel(chip.firmware, chip.registers)
     memory = chip.hwrm.memory
     chip.ledger.afterwards(lambda: function.free_dma(memory))
-    chip.ledger.afterwards(chip.hwrm.close)
 
 
 def _identify(chip: Chip) -> None:
@@ -305,12 +259,13 @@ def _context(room: Ledger, kind: _Kind) -> PageTable:
     size = max(kind.entries * kind.entry, 1)
     memory = room.alloc(-(-size // PAGE) * PAGE)
     if kind.initial:
-        with memoryview(memory).cast("B") as view:
-            if kind.offset == _NO_OFFSET:
-                view[:] = bytes([kind.initial]) * len(view)
-            else:
-                at = kind.offset * 4
-                view[at :: kind.entry] = bytes([kind.initial]) * len(range(at, len(view), kind.entry))
+        content = bytearray(memory.size)
+        if kind.offset == _NO_OFFSET:
+            content[:] = bytes([kind.initial]) * len(content)
+        else:
+            at = kind.offset * 4
+            content[at :: kind.entry] = bytes([kind.initial]) * len(range(at, len(content), kind.entry))
+        write(memory, 0, bytes(content))
     return build(room, memory.pages(PAGE_SHIFT))
 
 
@@ -336,7 +291,7 @@ def _command_queue(chip: Chip) -> None:
     """The RoCE command channel: its event ring, its queue, the counters; then the RoCE firmware starts."""
     ledger = chip.ledger
     creq, memory = _ring(chip, hwrm.RingType.NQ, _CREQ_ENTRIES, 16, int_mode=hwrm.RingIntMode.MSIX)
-    chip.events = _core.EventRing(chip.domain, memory, _CREQ_ENTRIES, ring=creq, bar=chip.bar, doorbell=chip.doorbell)
+    chip.events = _core.BnxtEvents(chip.domain, memory, _CREQ_ENTRIES, ring=creq, bar=chip.bar, doorbell=chip.doorbell)
     ledger.afterwards(chip.events.close)
     chip.events.arm()
 
@@ -353,7 +308,6 @@ def _command_queue(chip: Chip) -> None:
 
     queue = ledger.alloc(CMDQ_ENTRIES * rcfw.SLOT)
     chip.rcfw = RcfwChannel(chip.firmware, chip.registers, queue, chip.events)
-    ledger.afterwards(chip.rcfw.close)
     chip.rcfw.start(queue.pages(PAGE_SHIFT)[0], creq)
 
     _query(chip)
@@ -378,8 +332,7 @@ def _query(chip: Chip) -> None:
             resp_addr=memory.pages(PAGE_SHIFT)[0],
             resp_size=rcfw.slots(layout.size),
         )
-        with memoryview(memory).cast("B") as view:
-            answer = layout.unpack(view)
+        answer = layout.unpack(read(memory, 0, layout.size))
     except BaseException:
         chip.ledger.afterwards(room.after_reset)
         chip.ledger.unsure = chip.ledger.unsure or room.unsure
@@ -398,11 +351,13 @@ def _query(chip: Chip) -> None:
         completion_queues=answer.max_cq,
         keys=answer.max_mr,
         region_bytes=answer.max_mr_size,
+        message_bytes=1 << 31,  # InfiniBand volume 1, 9.4: no command says less
         ring_entries=answer.max_qp_wr,
         completion_entries=answer.max_cqe,
         gids=answer.max_gid,
         _retransmission=int(answer.dev_cap_flags & both == both),
     )
+    check_rings(chip.function.name, chip.limits)
 
 
 def _notifications(chip: Chip) -> None:

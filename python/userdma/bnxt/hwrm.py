@@ -150,8 +150,17 @@ class FuncCfgEnables(IntFlag):
     ASYNC_EVENT_CR = 0x4000
     NUM_MCAST_FILTERS = 0x40000
     NUM_HW_RING_GRPS = 0x80000
+    CACHE_LINESIZE = 0x100000
     NUM_MSIX = 0x200000
     HOST_MTU = 0x20000000
+
+
+class EvbMode(IntEnum):
+    """FUNC_QCFG_RESP_EVB_MODE_*"""
+
+    NO_EVB = 0
+    VEB = 1
+    VEPA = 2
 
 
 class DrvRgtrFlags(IntFlag):
@@ -497,12 +506,12 @@ def sized(size: int, *fields: Field) -> tuple[int, tuple[Field, ...]]:
     return size, fields
 
 
-def _command(
+def command(
     name: str, code: int, *, request: tuple[int, tuple[Field, ...]], response: tuple[int, tuple[Field, ...]]
 ) -> Command:
     asked, sent = request
     answered, got = response
-    command = Command(
+    made = Command(
         name,
         code,
         Message(
@@ -521,13 +530,13 @@ def _command(
             defaults={"req_type": code, "resp_len": answered, "valid": 1},
         ),
     )
-    REQUESTS[name] = BY_CODE[code] = command
-    return command
+    REQUESTS[name] = BY_CODE[code] = made
+    return made
 
 
 # ---- Commands -----------------------------------------------------------------------------------------------------
 
-VER_GET = _command(
+VER_GET = command(
     "hwrm_ver_get",
     0x0,
     request=sized(
@@ -598,7 +607,7 @@ VER_GET = _command(
         Field(170, 2, "max_req_timeout"),
     ),
 )
-FUNC_RESET = _command(
+FUNC_RESET = command(
     "hwrm_func_reset",
     0x11,
     request=sized(
@@ -609,7 +618,7 @@ FUNC_RESET = _command(
     ),
     response=sized(16),
 )
-FUNC_QCAPS = _command(
+FUNC_QCAPS = command(
     "hwrm_func_qcaps",
     0x15,
     request=sized(
@@ -662,7 +671,7 @@ FUNC_QCAPS = _command(
         Field(136, 2, "max_roce_vfs"),
     ),
 )
-FUNC_QCFG = _command(
+FUNC_QCFG = command(
     "hwrm_func_qcfg",
     0x16,
     request=sized(
@@ -733,7 +742,7 @@ FUNC_QCFG = _command(
         Field(156, 2, "xid_partition_cfg"),
     ),
 )
-FUNC_CFG = _command(
+FUNC_CFG = command(
     "hwrm_func_cfg",
     0x17,
     request=sized(
@@ -788,7 +797,7 @@ FUNC_CFG = _command(
     ),
     response=sized(16),
 )
-FUNC_DRV_RGTR = _command(
+FUNC_DRV_RGTR = command(
     "hwrm_func_drv_rgtr",
     0x1D,
     request=sized(
@@ -812,7 +821,7 @@ FUNC_DRV_RGTR = _command(
         Field(8, 4, "flags"),
     ),
 )
-FUNC_DRV_UNRGTR = _command(
+FUNC_DRV_UNRGTR = command(
     "hwrm_func_drv_unrgtr",
     0x1A,
     request=sized(
@@ -821,7 +830,7 @@ FUNC_DRV_UNRGTR = _command(
     ),
     response=sized(16),
 )
-FUNC_RESOURCE_QCAPS = _command(
+FUNC_RESOURCE_QCAPS = command(
     "hwrm_func_resource_qcaps",
     0x190,
     request=sized(
@@ -862,7 +871,7 @@ FUNC_RESOURCE_QCAPS = _command(
         Field(80, 4, "max_quic_rx_key_ctxs"),
     ),
 )
-FUNC_BACKING_STORE_QCAPS_V2 = _command(
+FUNC_BACKING_STORE_QCAPS_V2 = command(
     "hwrm_func_backing_store_qcaps_v2",
     0x1A8,
     request=sized(
@@ -890,7 +899,7 @@ FUNC_BACKING_STORE_QCAPS_V2 = _command(
         Field(52, 2, "max_instance_count"),
     ),
 )
-FUNC_BACKING_STORE_CFG_V2 = _command(
+FUNC_BACKING_STORE_CFG_V2 = command(
     "hwrm_func_backing_store_cfg_v2",
     0x1A3,
     request=sized(
@@ -912,7 +921,7 @@ FUNC_BACKING_STORE_CFG_V2 = _command(
     ),
     response=sized(16),
 )
-PORT_PHY_QCFG = _command(
+PORT_PHY_QCFG = command(
     "hwrm_port_phy_qcfg",
     0x27,
     request=sized(
@@ -967,7 +976,7 @@ PORT_PHY_QCFG = _command(
         Field(102, 1, "active_lanes"),
     ),
 )
-QUEUE_QPORTCFG = _command(
+QUEUE_QPORTCFG = command(
     "hwrm_queue_qportcfg",
     0x30,
     request=sized(
@@ -1019,7 +1028,7 @@ QUEUE_QPORTCFG = _command(
         Field(166, 1, "queue_id7_service_profile_type"),
     ),
 )
-VNIC_ALLOC = _command(
+VNIC_ALLOC = command(
     "hwrm_vnic_alloc",
     0x40,
     request=sized(
@@ -1032,7 +1041,7 @@ VNIC_ALLOC = _command(
         Field(8, 4, "vnic_id"),
     ),
 )
-VNIC_CFG = _command(
+VNIC_CFG = command(
     "hwrm_vnic_cfg",
     0x42,
     request=sized(
@@ -1053,7 +1062,7 @@ VNIC_CFG = _command(
     ),
     response=sized(16),
 )
-VNIC_FREE = _command(
+VNIC_FREE = command(
     "hwrm_vnic_free",
     0x41,
     request=sized(
@@ -1062,7 +1071,7 @@ VNIC_FREE = _command(
     ),
     response=sized(16),
 )
-RING_ALLOC = _command(
+RING_ALLOC = command(
     "hwrm_ring_alloc",
     0x50,
     request=sized(
@@ -1098,7 +1107,7 @@ RING_ALLOC = _command(
         Field(12, 1, "push_buffer_index"),
     ),
 )
-RING_FREE = _command(
+RING_FREE = command(
     "hwrm_ring_free",
     0x51,
     request=sized(
@@ -1111,7 +1120,7 @@ RING_FREE = _command(
     ),
     response=sized(16),
 )
-CFA_L2_FILTER_ALLOC = _command(
+CFA_L2_FILTER_ALLOC = command(
     "hwrm_cfa_l2_filter_alloc",
     0x90,
     request=sized(
@@ -1146,7 +1155,7 @@ CFA_L2_FILTER_ALLOC = _command(
         Field(16, 4, "flow_id", flow_id_value=0x3FFFFFFF),
     ),
 )
-CFA_L2_FILTER_FREE = _command(
+CFA_L2_FILTER_FREE = command(
     "hwrm_cfa_l2_filter_free",
     0x91,
     request=sized(
@@ -1155,7 +1164,7 @@ CFA_L2_FILTER_FREE = _command(
     ),
     response=sized(16),
 )
-CFA_L2_SET_RX_MASK = _command(
+CFA_L2_SET_RX_MASK = command(
     "hwrm_cfa_l2_set_rx_mask",
     0x93,
     request=sized(
@@ -1169,7 +1178,7 @@ CFA_L2_SET_RX_MASK = _command(
     ),
     response=sized(16),
 )
-STAT_CTX_ALLOC = _command(
+STAT_CTX_ALLOC = command(
     "hwrm_stat_ctx_alloc",
     0xB0,
     request=sized(
@@ -1188,7 +1197,7 @@ STAT_CTX_ALLOC = _command(
         Field(8, 4, "stat_ctx_id"),
     ),
 )
-STAT_CTX_FREE = _command(
+STAT_CTX_FREE = command(
     "hwrm_stat_ctx_free",
     0xB1,
     request=sized(

@@ -9,8 +9,9 @@ from typing import Any
 
 from userdma import _core
 from userdma.bnxt import hwrm
-from userdma.bnxt.channel import Channel, Firmware
-from userdma.errors import Error
+from userdma.errors import FirmwareBusyError
+from userdma.firmware.channel import Channel, Firmware
+from userdma.firmware.memory import read, write
 from userdma.messages import Command, Fields
 
 _WINDOW = 0x0
@@ -27,12 +28,7 @@ class HwrmChannel(Channel):
         self._bar = bar
         self.memory = firmware.function.alloc_dma(_SLOTS * _SLOT)
         self._addresses = self.memory.pages()
-        self._view = memoryview(self.memory).cast("B")
         self._number = 0
-
-    def close(self) -> None:
-        """Let go of the memory, which its owner may then free."""
-        self._view.release()
 
     def _next(self) -> int:
         taken = {number % _SLOTS for number in self._abandoned}
@@ -40,7 +36,10 @@ class HwrmChannel(Channel):
             self._number = self._number % 0xFFFF + 1
             if self._number % _SLOTS not in taken:
                 return self._number
-        raise Error(f"{_SLOTS} commands ({', '.join(self._abandoned.values())}) have not been answered yet")
+        raise FirmwareBusyError(
+            f"nothing was sent: {_SLOTS} commands ({', '.join(self._abandoned.values())}) have not been answered yet; "
+            f"close the NIC and open it again to reset it"
+        )
 
     def _pack(self, number: int, command: Command, fields: dict[str, Any]) -> bytes:
         request = command.request.pack(seq_id=number, resp_addr=self._addresses[number % _SLOTS], **fields)
@@ -49,8 +48,7 @@ class HwrmChannel(Channel):
         return request
 
     def _post(self, number: int, request: bytes) -> None:
-        at = number % _SLOTS * _SLOT
-        self._view[at : at + _SLOT] = bytes(_SLOT)
+        write(self.memory, number % _SLOTS * _SLOT, bytes(_SLOT))
         self._bar.write_words(_WINDOW, request.ljust(hwrm.MAX_REQUEST, b"\0"))
         self._bar.write32(_TRIGGER, 1)
 
@@ -73,8 +71,8 @@ class HwrmChannel(Channel):
     def _answer(self, number: int) -> bytes | None:
         """What lies in the answer's page, up to the length it says it has; None before it says so."""
         at = number % _SLOTS * _SLOT
-        size = int.from_bytes(self._view[at + 6 : at + 8], "little")
-        return bytes(self._view[at : at + min(max(size, 8), _SLOT)]) if size else None
+        size = int.from_bytes(read(self.memory, at + 6, 2), "little")
+        return read(self.memory, at, min(max(size, 8), _SLOT)) if size else None
 
     def _collect(self) -> None:
         for number in list(self._abandoned):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from userdma.bnxt.ledger import Ledger
+from userdma.firmware.ledger import Ledger
 
 _VALID = 0x1
 _LAST = 0x2
@@ -41,11 +41,10 @@ def build(ledger: Ledger, pages: list[int], *, queue: bool = False) -> PageTable
     tables = -(-len(entries) // _ENTRIES)
     memory = ledger.alloc((tables + (tables > 1)) * PAGE)
     where = memory.pages(PAGE_SHIFT)
-    with memoryview(memory).cast("B") as view:
-        struct.pack_into(f"<{len(entries)}Q", view, 0, *entries)
-        if tables == 1:
-            return PageTable(1, where[0])
-        struct.pack_into(f"<{tables}Q", view, tables * PAGE, *(table | _VALID for table in where[:tables]))
+    struct.pack_into(f"<{len(entries)}Q", memory, 0, *entries)
+    if tables == 1:
+        return PageTable(1, where[0])
+    struct.pack_into(f"<{tables}Q", memory, tables * PAGE, *(table | _VALID for table in where[:tables]))
     return PageTable(2, where[tables])
 
 

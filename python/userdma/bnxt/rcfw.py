@@ -357,6 +357,33 @@ class AhType(IntEnum):
     V2IPV6 = 3
 
 
+class MrwAccess(IntFlag):
+    """CMDQ_ALLOCATE_MRW_ACCESS_*"""
+
+    CONSUMER_OWNED_KEY = 0x20
+
+
+class ModifyCcMask(IntFlag):
+    """CMDQ_MODIFY_ROCE_CC_MODIFY_MASK_*"""
+
+    ENABLE_CC = 0x1
+    G = 0x2
+    NUMPHASEPERSTATE = 0x4
+    INIT_CR = 0x8
+    INIT_TR = 0x10
+    TOS_ECN = 0x20
+    TOS_DSCP = 0x40
+    ALT_VLAN_PCP = 0x80
+    ALT_TOS_DSCP = 0x100
+    RTT = 0x200
+    CC_MODE = 0x400
+    TCP_CP = 0x800
+    TX_QUEUE = 0x1000
+    INACTIVITY_CP = 0x2000
+    TIME_PER_PHASE = 0x4000
+    PKTS_PER_PHASE = 0x8000
+
+
 # ---- What every message has ---------------------------------------------------------------------------------------
 
 _COMMAND = (
@@ -920,5 +947,152 @@ QUERY_VERSION = _command(
         Field(13, 1, "intf_minor"),
         Field(14, 1, "intf_bld"),
         Field(15, 1, "intf_rsvd"),
+    ),
+)
+MODIFY_ROCE_CC = _command(
+    "modify_roce_cc",
+    0x8C,
+    request=sized(
+        56,
+        Field(16, 4, "modify_mask"),
+        Field(20, 1, "enable_cc"),
+        Field(21, 1, "g"),
+        Field(22, 1, "num_phases_per_state"),
+        Field(23, 1, "pkts_per_phase"),
+        Field(24, 2, "init_cr"),
+        Field(26, 2, "init_tr"),
+        Field(28, 1, "tos_dscp_tos_ecn", tos_ecn=0x3, tos_dscp=0xFC),
+        Field(29, 1, "alt_vlan_pcp"),
+        Field(30, 2, "alt_tos_dscp"),
+        Field(32, 2, "rtt"),
+        Field(34, 2, "tcp_cp"),
+        Field(36, 1, "cc_mode"),
+        Field(37, 1, "tx_queue"),
+        Field(38, 2, "inactivity_th"),
+        Field(40, 1, "time_per_phase"),
+    ),
+    response=answer(),
+)
+QUERY_ROCE_CC = _command(
+    "query_roce_cc",
+    0x8D,
+    request=sized(16),
+    response=answer(Field(4, 4, "size")),
+    buffer=sized(
+        32,
+        Field(8, 1, "enable_cc"),
+        Field(9, 1, "tos_dscp_tos_ecn", tos_ecn=0x3, tos_dscp=0xFC),
+        Field(10, 1, "g"),
+        Field(11, 1, "num_phases_per_state"),
+        Field(12, 2, "init_cr"),
+        Field(14, 2, "init_tr"),
+        Field(16, 1, "alt_vlan_pcp"),
+        Field(17, 1, "alt_tos_dscp"),
+        Field(18, 1, "cc_mode"),
+        Field(19, 1, "tx_queue"),
+        Field(20, 2, "rtt"),
+        Field(22, 2, "tcp_cp"),
+        Field(24, 2, "inactivity_th"),
+        Field(26, 1, "pkts_per_phase"),
+        Field(27, 1, "time_per_phase"),
+    ),
+)
+QUERY_ROCE_STATS = _command(
+    "query_roce_stats",
+    0x8E,
+    request=sized(
+        24,
+        Field(7, 1, "collection_id"),
+        Field(16, 4, "function_id", pf_num=0xFF, vf_num=0xFFFF00, vf_valid=0x1000000),
+    ),
+    response=answer(Field(4, 4, "size")),
+    buffer=sized(
+        368,
+        Field(8, 4, "num_counters"),
+        Field(16, 8, "to_retransmits"),
+        Field(24, 8, "seq_err_naks_rcvd"),
+        Field(32, 8, "max_retry_exceeded"),
+        Field(40, 8, "rnr_naks_rcvd"),
+        Field(48, 8, "missing_resp"),
+        Field(56, 8, "unrecoverable_err"),
+        Field(64, 8, "bad_resp_err"),
+        Field(72, 8, "local_qp_op_err"),
+        Field(80, 8, "local_protection_err"),
+        Field(88, 8, "mem_mgmt_op_err"),
+        Field(96, 8, "remote_invalid_req_err"),
+        Field(104, 8, "remote_access_err"),
+        Field(112, 8, "remote_op_err"),
+        Field(120, 8, "dup_req"),
+        Field(128, 8, "res_exceed_max"),
+        Field(136, 8, "res_length_mismatch"),
+        Field(144, 8, "res_exceeds_wqe"),
+        Field(152, 8, "res_opcode_err"),
+        Field(160, 8, "res_rx_invalid_rkey"),
+        Field(168, 8, "res_rx_domain_err"),
+        Field(176, 8, "res_rx_no_perm"),
+        Field(184, 8, "res_rx_range_err"),
+        Field(192, 8, "res_tx_invalid_rkey"),
+        Field(200, 8, "res_tx_domain_err"),
+        Field(208, 8, "res_tx_no_perm"),
+        Field(216, 8, "res_tx_range_err"),
+        Field(224, 8, "res_irrq_oflow"),
+        Field(232, 8, "res_unsup_opcode"),
+        Field(240, 8, "res_unaligned_atomic"),
+        Field(248, 8, "res_rem_inv_err"),
+        Field(256, 8, "res_mem_error"),
+        Field(264, 8, "res_srq_err"),
+        Field(272, 8, "res_cmp_err"),
+        Field(280, 8, "res_invalid_dup_rkey"),
+        Field(288, 8, "res_wqe_format_err"),
+        Field(296, 8, "res_cq_load_err"),
+        Field(304, 8, "res_srq_load_err"),
+        Field(312, 8, "res_tx_pci_err"),
+        Field(320, 8, "res_rx_pci_err"),
+        Field(328, 8, "res_oos_drop_count"),
+        Field(336, 8, "active_qp_count_p0"),
+        Field(344, 8, "active_qp_count_p1"),
+        Field(352, 8, "active_qp_count_p2"),
+        Field(360, 8, "active_qp_count_p3"),
+    ),
+)
+QUERY_ROCE_STATS_EXT = _command(
+    "query_roce_stats_ext",
+    0x92,
+    request=sized(
+        24,
+        Field(7, 1, "collection_id"),
+        Field(16, 4, "function_id", pf_num=0xFF, vf_num=0xFFFF00, vf_valid=0x1000000),
+    ),
+    response=answer(Field(4, 4, "size")),
+    buffer=sized(
+        232,
+        Field(8, 8, "tx_atomic_req_pkts"),
+        Field(16, 8, "tx_read_req_pkts"),
+        Field(24, 8, "tx_read_res_pkts"),
+        Field(32, 8, "tx_write_req_pkts"),
+        Field(40, 8, "tx_send_req_pkts"),
+        Field(48, 8, "tx_roce_pkts"),
+        Field(56, 8, "tx_roce_bytes"),
+        Field(64, 8, "rx_atomic_req_pkts"),
+        Field(72, 8, "rx_read_req_pkts"),
+        Field(80, 8, "rx_read_res_pkts"),
+        Field(88, 8, "rx_write_req_pkts"),
+        Field(96, 8, "rx_send_req_pkts"),
+        Field(104, 8, "rx_roce_pkts"),
+        Field(112, 8, "rx_roce_bytes"),
+        Field(120, 8, "rx_roce_good_pkts"),
+        Field(128, 8, "rx_roce_good_bytes"),
+        Field(136, 8, "rx_out_of_buffer_pkts"),
+        Field(144, 8, "rx_out_of_sequence_pkts"),
+        Field(152, 8, "tx_cnp_pkts"),
+        Field(160, 8, "rx_cnp_pkts"),
+        Field(168, 8, "rx_ecn_marked_pkts"),
+        Field(176, 8, "tx_cnp_bytes"),
+        Field(184, 8, "rx_cnp_bytes"),
+        Field(192, 8, "seq_err_naks_rcvd"),
+        Field(200, 8, "rnr_naks_rcvd"),
+        Field(208, 8, "missing_resp"),
+        Field(216, 8, "to_retransmit"),
+        Field(224, 8, "dup_req"),
     ),
 )

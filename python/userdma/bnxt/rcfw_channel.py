@@ -10,8 +10,8 @@ from typing import Any
 
 from userdma import _core
 from userdma.bnxt import rcfw
-from userdma.bnxt.channel import Channel, Firmware
-from userdma.errors import Error
+from userdma.firmware.channel import Channel, Firmware
+from userdma.firmware.memory import write
 from userdma.messages import Command, Fields
 
 _BASE = 0x600
@@ -24,12 +24,12 @@ _COOKIES = 0x1FFF  # RCFW_MAX_COOKIE_VALUE; 0 is not used, so that an empty answ
 
 class RcfwChannel(Channel):
     def __init__(
-        self, firmware: Firmware, bar: _core.Bar, memory: _core.Memory, ring: _core.EventRing, limit: float = 20.0
+        self, firmware: Firmware, bar: _core.Bar, memory: _core.Memory, ring: _core.BnxtEvents, limit: float = 20.0
     ) -> None:
         super().__init__(firmware, rcfw.REQUESTS, limit)
         self._bar = bar
         self._ring = ring
-        self._view = memoryview(memory).cast("B")
+        self._memory = memory
         self._first = True
         self._producer = 0  # slots, counted without end
         self._number = 0
@@ -39,10 +39,6 @@ class RcfwChannel(Channel):
         """Tell the firmware where the rings are: the CMDQ's page, and the CREQ's number."""
         init = rcfw.INIT.pack(cmdq_pbl=address, cmdq_size=ENTRIES, creq_ring_id=creq)
         self._bar.write_words(_BASE, init)
-
-    def close(self) -> None:
-        """Let go of the memory, which its owner may then free."""
-        self._view.release()
 
     def _next(self) -> int:
         number = self._number
@@ -56,7 +52,7 @@ class RcfwChannel(Channel):
         slots = rcfw.slots(command.request.size)
         # One slot stays free, or a full ring would look empty.
         if sum(self._slots.values()) + slots >= ENTRIES:
-            raise Error(f"{command.name}: the command queue is full of commands that have not been answered")
+            raise self._full(command.name)
         return command.request.pack(cookie=number, **fields)
 
     def _post(self, number: int, request: bytes) -> None:
@@ -64,7 +60,7 @@ class RcfwChannel(Channel):
         data = request.ljust(slots * rcfw.SLOT, b"\0")
         for i in range(slots):
             at = (self._producer + i) % ENTRIES * rcfw.SLOT
-            self._view[at : at + rcfw.SLOT] = data[i * rcfw.SLOT : (i + 1) * rcfw.SLOT]
+            write(self._memory, at, data[i * rcfw.SLOT : (i + 1) * rcfw.SLOT])
         self._slots.pop(number, None)
         self._slots[number] = slots
         self._producer += slots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -21,15 +22,18 @@ from typing import IO, Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
 
 import userdma
 from userdma import Access, RemoteMemory, Side
+from userdma.cli.devices import SOFT
 from userdma.cli.link import Link, LinkClosedError
+from userdma.cli.output import show
 from userdma.cli.transfer import STALL, DemoError, End, pieces
 
 WINDOW = 256 << 20  # bytes of the file in registered memory at a time
+UNSIZED = 64 << 20  # bytes that are read of a file that has no size
 PING = 8
 WARM = 200  # ping-pong rounds before the measured ones
 
@@ -60,10 +64,11 @@ class PingPong:
 class Other:
     """The second process."""
 
-    def __init__(self, wire: str, window: int, message: int) -> None:
+    def __init__(self, name: str, wire: str, window: int, message: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            args = [sys.executable, "-m", "userdma.cli.peer", str(theirs.fileno()), wire, str(window), str(message)]
+            args = [sys.executable, "-m", "userdma.cli.peer", str(theirs.fileno())]
+            args += [name, wire, str(window), str(message)]
             # A group of its own: Ctrl-C is for this process, which then ends the other by closing the link.
             self.process = subprocess.Popen(args, pass_fds=[theirs.fileno()], process_group=0)
         self.link = Link(ours)
@@ -106,7 +111,8 @@ class Other:
 class Demo:
     """The first process: sends, writes, and lets the other read."""
 
-    def __init__(self, file: IO[bytes], size: int, message: int, show: Progress) -> None:
+    def __init__(self, names: tuple[str, str], file: IO[bytes], size: int, message: int, show: Progress) -> None:
+        self.names = names
         self.file = file
         self.size = size
         self.message = message
@@ -120,9 +126,9 @@ class Demo:
     @contextmanager
     def connected(self) -> Iterator[None]:
         wire = f"shm:userdma-demo-{os.getpid()}-{secrets.token_hex(4)}"
-        self.other = Other(wire, self.window, self.message)
+        self.other = Other(self.names[1], wire, self.window, self.message)
         try:
-            self.end = End(wire, self.window, Access.READ, self.other.link)
+            self.end = End(self.names[0], wire, self.window, self.message, Access.READ, self.other.link)
             try:
                 endpoint = bytes.fromhex(self.other.answer("endpoint"))
                 self.end.connect(endpoint)
@@ -241,17 +247,32 @@ def interpreter() -> Path:
     return max([binary, *mapped], key=lambda path: path.stat().st_size if path.exists() else 0)
 
 
+def _open(path: Path) -> tuple[IO[bytes], int]:
+    """The file and its size. What the kernel makes as it is read, such as /proc/version, has none: it is read first."""
+    opened = path.open("rb", buffering=0)
+    size = os.fstat(opened.fileno()).st_size
+    if size:
+        return opened, size
+    with opened:
+        data = b""
+        while len(data) <= UNSIZED and (more := opened.read(1 << 20)):
+            data += more
+    if len(data) > UNSIZED:
+        raise click.BadParameter(f"{path} says that it is empty, and goes on without end", param_hint="FILE")
+    return io.BytesIO(data), len(data)
+
+
 def _report(console: Console, path: str, demo: Demo, ways: list[Way], ping: PingPong) -> None:
-    console.print(f"{path}: {demo.size:,} bytes, from one process's NIC to another's", soft_wrap=True, highlight=False)
-    table = Table()
-    for heading in ("way", "messages", "bytes", "seconds", "GB/s", "× memcpy"):
-        table.add_column(heading, justify="left" if heading == "way" else "right")
+    between = f"from one process's NIC ({demo.names[0]}) to another's ({demo.names[1]})"
+    console.print(f"{escape(path)}: {demo.size:,} bytes, {between}", soft_wrap=True, highlight=False)
+    rows = []
     for w in ways:
         ratio = f"{w.memcpy_ratio:.2f}"
         speed = f"{w.gigabytes_per_second:.2f}"
-        table.add_row(f"RDMA {w.way}", f"{w.messages:,}", f"{w.bytes:,}", f"{w.seconds:.4f}", speed, ratio)
-    table.add_row("memcpy", "", "", "", f"{demo.memcpy:.2f}", "1.00", end_section=True)
-    console.print(table)
+        rows.append((f"RDMA {w.way}", f"{w.messages:,}", f"{w.bytes:,}", f"{w.seconds:.4f}", speed, ratio))
+    rows.append(("memcpy", "", "", "", f"{demo.memcpy:.2f}", "1.00"))
+    headings = ("way", "messages", "bytes", "seconds", "GB/s", "× memcpy")
+    show(console, headings, rows, numbers=headings[1:])
     console.print(f"SHA-256 {ways[0].sha256}, the same on both sides each time", soft_wrap=True)
     console.print(f"{ping.bytes} bytes there and back: p50 {ping.p50_us:.2f} µs, p99 {ping.p99_us:.2f} µs")
 
@@ -259,8 +280,12 @@ def _report(console: Console, path: str, demo: Demo, ways: list[Way], ping: Ping
 @click.command("demo")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--message", default=1 << 20, show_default=True, type=click.IntRange(1, 1 << 31), help="Bytes a message.")
+@click.option(
+    "--nic", default="soft:bnxt", show_default=True, type=click.Choice(list(SOFT)), help="This process's NIC."
+)
+@click.option("--peer", type=click.Choice(list(SOFT)), help="The other process's NIC.  [default: the same]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def command(file: Path | None, message: int, as_json: bool) -> None:
+def command(file: Path | None, message: int, nic: str, peer: str | None, as_json: bool) -> None:
     """Move FILE between two processes, each with its own NIC in software.
 
     It crosses by sends, by RDMA write and by RDMA read, each time compared by SHA-256. The default FILE is the Python
@@ -271,14 +296,14 @@ def command(file: Path | None, message: int, as_json: bool) -> None:
     if not path.is_file():
         raise click.BadParameter(f"{path} is not a regular file", param_hint="FILE")
     try:
-        opened = path.open("rb", buffering=0)
+        opened, size = _open(path)
     except OSError as e:
         raise click.BadParameter(f"{path}: {e.strerror}", param_hint="FILE") from e
     errors = Console(stderr=True)
     columns = TextColumn("{task.description:>9}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     try:
-        with opened, Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as show:
-            job = Demo(opened, path.stat().st_size, message, show)
+        with opened, Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bars:
+            job = Demo((nic, peer or nic), opened, size, message, bars)
             ways, ping = _run(job)
     except (DemoError, userdma.Error) as e:
         if as_json:
@@ -286,7 +311,8 @@ def command(file: Path | None, message: int, as_json: bool) -> None:
         click.echo(f"userdma demo: {e}", err=True)
         sys.exit(1)
     if as_json:
-        result = {"ok": True, "file": str(path), "bytes": job.size, "memcpy_gigabytes_per_second": job.memcpy}
+        result = {"ok": True, "file": str(path), "nics": job.names, "bytes": job.size}
+        result |= {"memcpy_gigabytes_per_second": job.memcpy}
         click.echo(json.dumps(result | {"ways": [asdict(w) for w in ways], "ping_pong": asdict(ping)}))
     else:
         _report(Console(), str(path), job, ways, ping)

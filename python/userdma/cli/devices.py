@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from userdma import pci
+from userdma import _core, pci, uverbs
+from userdma.cli.output import show
 
-SOFT = {"soft:bnxt": "a Thor2 in software, in this process"}
+SOFT = {
+    "soft:bnxt": "a Thor2 in software, in this process",
+    "soft:mlx5": "a ConnectX-6 Dx in software, in this process",
+}
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,10 @@ def find(sysfs: str = "/sys", dev: str = "/dev") -> list[Device]:
     functions = {f.bus: f for f in pci.functions(sysfs, dev)}
     found = [Device(name, "soft", what, True) for name, what in SOFT.items()]
     found += [Device(f.bus, "pci", f.product, bool(f.kind), f.change) for f in functions.values()]
-    for folder in sorted(Path(sysfs, "class/infiniband").glob("*")):
-        # This version opens no NIC by way of its kernel driver.
-        function = functions.get((folder / "device").resolve().name)
-        if function:
-            change = f"open {function.bus} instead, which is the same NIC, once the kernel's driver has given it up"
-        else:
-            change = "nothing: no driver here fits it"
-        found.append(Device(folder.name, "rdma", function.product if function else "of the kernel", False, change))
+    for device in uverbs.devices(sysfs, dev):
+        function = functions.get(device.bus)
+        what = f"{function.product if function else 'of the kernel'}, {device.driver or 'no PCI driver'}"
+        found.append(Device(device.name, "rdma", what, not device.change, device.change))
     return found
 
 
@@ -47,18 +45,16 @@ def find(sysfs: str = "/sys", dev: str = "/dev") -> list[Device]:
 def command(as_json: bool) -> None:
     """List what userdma.open takes here, and what to change where it cannot open something.
 
-    Soft NICs, the PCI functions that a driver of this package fits, and the RDMA devices of the kernel.
+    Soft NICs, the PCI functions that a driver of this package fits, and the RDMA devices of the kernel. What killed
+    processes left of wires between processes is removed on the way.
     """
+    _core.remove_abandoned_wires()
     found = find()
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))
         return
-    table = Table()
-    for heading in ("name", "kind", "what", "opens", "to change"):
-        table.add_column(heading, overflow="fold")
-    for d in found:
-        table.add_row(d.name, d.kind, d.what, "yes" if d.opens else "no", d.change)
     console = Console()
-    console.print(table)
+    rows = [(d.name, d.kind, d.what, "yes" if d.opens else "no", d.change) for d in found]
+    show(console, ("name", "kind", "what", "opens", "to change"), rows)
     if not any(d.kind == "pci" for d in found):
         console.print("No PCI function here fits a driver of this package.", soft_wrap=True)

@@ -1,6 +1,6 @@
 """The demo's second process: does what the first asks for over the link, until that closes it.
 
-Started as ``python -m userdma.cli.peer FD WIRE WINDOW MESSAGE``.
+Started as ``python -m userdma.cli.peer FD NIC WIRE WINDOW MESSAGE``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from userdma.cli.transfer import STALL, End, pieces
 
 
 class Peer:
-    def __init__(self, link: Link, wire: str, window: int, message: int) -> None:
+    def __init__(self, link: Link, name: str, wire: str, window: int, message: int) -> None:
         self.link = link
         self.message = message
-        self.end = End(wire, window, Access.WRITE, link)
+        self.end = End(name, wire, window, message, Access.WRITE, link)
         self.digest = hashlib.sha256()
 
     def run(self) -> None:
@@ -111,11 +111,11 @@ class Peer:
 
 
 def main() -> None:
-    fd, wire, window, message = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    link = Link(socket.socket(fileno=fd))
+    fd, name, wire, window, message = sys.argv[1:]
+    link = Link(socket.socket(fileno=int(fd)))
     peer = None
     try:
-        peer = Peer(link, wire, window, message)
+        peer = Peer(link, name, wire, int(window), int(message))
         peer.run()
     except LinkClosedError:  # the first process is done, or gone
         pass

@@ -22,10 +22,13 @@ class DemoError(Exception):
 class End:
     """One process's side: its NIC on the wire, its registered memory, its queue pair."""
 
-    def __init__(self, wire: str, window: int, remote: Access, link: Link) -> None:
+    def __init__(self, name: str, wire: str, window: int, message: int, remote: Access, link: Link) -> None:
         self.link = link
-        self.nic = userdma.open("soft:bnxt", wire=wire)
+        self.nic = userdma.open(name, wire=wire)
         try:
+            if message > self.nic.limits["message_bytes"]:
+                most = self.nic.limits["message_bytes"]
+                raise DemoError(f"a message of {name} has {most} bytes at most, not {message}: choose --message")
             self.memory = Region.host(self.nic, window, remote=remote)
             self.ping = Region.host(self.nic, 16)
             self.qp = Qp.make(self.nic)

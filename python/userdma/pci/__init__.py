@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from userdma import _core, bnxt
+from userdma import _core, families
 
 __all__ = ["Found", "functions", "is_name", "take"]
 
@@ -48,10 +48,10 @@ def functions(sysfs: str = "/sys", dev: str = "/dev") -> list[Found]:
     found = []
     for folder in sorted(Path(sysfs, "bus/pci/devices").glob("*")):
         vendor, device = _number(folder / "vendor"), _number(folder / "device")
-        product = bnxt.PRODUCTS.get((vendor, device))
-        if product is not None:
+        fits = families.find(vendor, device)
+        if fits is not None:
             kind, change = _core.pci_openable(folder.name, sysfs=sysfs, dev=dev)
-            found.append(Found(folder.name, vendor, device, "bnxt", product, kind, change))
+            found.append(Found(folder.name, vendor, device, *fits, kind, change))
     return found
 
 

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-
 from userdma import _core
 from userdma.soft.bnxt.firmware import Firmware
 from userdma.soft.bnxt.resources import Limits
+from userdma.soft.function import WithFirmware
 
-_numbers = itertools.count()
 
-
-class Function(_core.SoftBnxt):
+class Function(WithFirmware[Limits], _core.SoftBnxt):
     """One NIC: configuration space 14e4:1760, BARs 0, 2 and 4, a port on a wire, memory of its own machine.
 
     ``firmware`` is its firmware: faults, log and counts (userdma.soft.bnxt.firmware).
     """
 
+    family = "bnxt"
     firmware: Firmware
 
-    def __init__(
-        self,
-        wire: _core.Wire,
-        mac: bytes,
-        *,
-        iommu: bool,
-        clock: _core.Clock,
-        seed: int,
-        memory: int,
-        pin_limit: int,
-        limits: Limits,
-        thread: bool,
-    ) -> None:
-        super().__init__(
-            f"soft:bnxt#{next(_numbers)}",
-            wire,
-            mac,
-            iommu=iommu,
-            clock=clock,
-            seed=seed,
-            memory=memory,
-            pin_limit=pin_limit,
-            thread=thread,
-        )
+    def _load(self, mac: bytes, limits: Limits, seed: int) -> None:
         self.firmware = Firmware(self, mac, limits, seed)
         self.set_firmware(self.firmware.hwrm, self.firmware.rcfw, self.firmware.reset)

@@ -8,6 +8,7 @@ come now, NOT_IMPLEMENTED for a known command that this firmware does not have, 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,21 +20,23 @@ from userdma.bnxt.rcfw import ModifyMask as Mask
 from userdma.bnxt.rcfw import QpState, Status
 from userdma.errors import Error
 from userdma.messages import Command, Fields
-from userdma.soft.bnxt import backing, transitions
-from userdma.soft.bnxt.faults import Fault, Kind
+from userdma.soft.bnxt import backing, statistics, transitions
 from userdma.soft.bnxt.hwrm import FIRMWARE, INTERFACE
 from userdma.soft.bnxt.resources import (
     PAGE_SHIFTS,
     REGION_PAGE_SHIFTS,
     BadTable,
     Cq,
-    Exhausted,
     Gid,
     Key,
     Qp,
+    Srq,
     check_pages,
     find_page,
 )
+from userdma.soft.bnxt.state import GSI
+from userdma.soft.faults import Fault, Kind
+from userdma.soft.pools import Exhausted
 
 if TYPE_CHECKING:
     from userdma.soft.bnxt.firmware import Firmware
@@ -42,13 +45,19 @@ if TYPE_CHECKING:
 BASE = 0x600  # RCFW_COMM_BASE_OFFSET, in BAR 0
 FIRST = 1 << 31  # FIRMWARE_FIRST_FLAG: the channel starts anew
 INDEX = 0xFFFF  # the producer counts slots modulo 2^16
-TLV = 0x8001  # CMD_DISCR_TLV_ENCAP (qplib_tlv.h): the first two bytes of a command in an envelope
+TLV = 0x8000  # CMD_DISCR_TLV_ENCAP (qplib_tlv.h): the first two bytes of a command in an envelope
+ROCE_COMMAND = 3  # TLV_TYPE_ROCE_SP_COMMAND: what the envelope is about
 
 STATIC_WQE = 128  # sizeof(struct sq_send)
 SLOT = 16  # sizeof(struct sq_sge): what variable-size WQEs are made of
 RECEIVE_HEADER = 32  # sizeof(struct rq_wqe_hdr)
 MSN_ENTRY = 8  # sizeof(struct sq_msn_search)
 CQE = 32  # sizeof(struct cq_base)
+
+# roce_tlv (qplib_tlv.h): discriminator, flags, type, length of what is in it, slots in all.
+_ENVELOPE = struct.Struct("<HBBHHB7x")
+# Commands that may come in an envelope, with more than the table has behind them.
+_ENVELOPED = frozenset({"modify_roce_cc", "query_roce_cc"})
 
 # What older versions of the header (Linux 6.12) have less than the tables.
 _SHORTEST = {"modify_qp": 128}
@@ -100,6 +109,12 @@ class Rcfw:
             "destroy_qp": self._destroy_qp,
             "create_cq": self._create_cq,
             "destroy_cq": self._destroy_cq,
+            "resize_cq": self._resize_cq,
+            "create_srq": self._create_srq,
+            "query_srq": self._query_srq,
+            "destroy_srq": self._destroy_srq,
+            "create_ah": self._create_ah,
+            "destroy_ah": self._destroy_ah,
             "allocate_mrw": self._allocate_mrw,
             "register_mr": self._register_mr,
             "deregister_mr": self._deregister_mr,
@@ -109,6 +124,10 @@ class Rcfw:
             "query_gid": self._query_gid,
             "delete_gid": self._delete_gid,
             "map_tc_to_cos": self._map_tc_to_cos,
+            "modify_roce_cc": self._modify_roce_cc,
+            "query_roce_cc": self._query_roce_cc,
+            "query_roce_stats": self._query_roce_stats,
+            "query_roce_stats_ext": self._query_roce_stats_ext,
         }
 
     @property
@@ -170,14 +189,17 @@ class Rcfw:
         firmware = self._firmware
         data = self._slots(ring, 1)
         envelope = int.from_bytes(data[:2], "little") == TLV
-        size = data[8] if envelope else data[1]  # roce_tlv.total_size, cmdq_base.cmd_size: in slots
+        size = _ENVELOPE.unpack(data)[-1] if envelope else data[1]  # in slots, as cmdq_base.cmd_size
         count = min(max(size, 1), there)
         if count > 1:
             data = self._slots(ring, count)
-        head = table.COMMAND.unpack(data[16:] if envelope else data, short=True)
-        command = None if envelope else table.BY_CODE.get(head.opcode)
+        content = data[table.SLOT :] if envelope else data
+        head = table.COMMAND.unpack(content, short=True)
+        command = table.BY_CODE.get(head.opcode)
+        if envelope and command and command.name not in _ENVELOPED:
+            command = None
         name = command.name if command else f"unknown_{head.opcode:#04x}"
-        request = command.request.unpack(data, short=True) if command else head
+        request = command.request.unpack(content, short=True) if command else head
 
         fault = firmware.faults.next(name)
         kind = fault.kind if fault else None
@@ -186,13 +208,14 @@ class Rcfw:
             firmware.halt()
             return
         ring.consumer = (ring.consumer + count) & INDEX
-        if envelope:
-            verdict: Refused | None = Refused(Status.NOT_IMPLEMENTED, "commands in an envelope are not implemented")
+        verdict: Refused | None
+        if envelope and command is None:
+            verdict = Refused(Status.NOT_IMPLEMENTED, f"opcode {head.opcode:#x} is not implemented in an envelope")
         elif size == 0 or size > there:
             verdict = Refused(Status.INVALID_CMD, f"a command of {size} slots, of which {there} are there")
         else:
             verdict = None
-        entry, status, why = self._run(head, command, request, count * table.SLOT, fault, verdict)
+        entry, status, why = self._run(head, command, request, len(content), fault, verdict)
         firmware.note(name, request, status, why)
         if kind is Kind.STOP_IN:
             firmware.halt()
@@ -261,13 +284,21 @@ class Rcfw:
     def _post(self, entry: bytes) -> None:
         self._firmware.core.creq_post(entry)
 
-    def _side_buffer(self, request: Fields, command: Command, fields: Answer) -> Answer:
-        """Writes the answer's larger part where the command wants it; the size in the answer is its bytes."""
+    def _side_buffer(self, request: Fields, command: Command, fields: Answer, *, envelope: bool = False) -> Answer:
+        """Writes the answer's larger part where the command wants it; the size in the answer is its bytes.
+
+        ``envelope``: where the buffer is larger than it, in an envelope.
+        """
         assert command.buffer is not None
         room = request.resp_size * table.SLOT
         if not room or not request.resp_addr:
             raise _wrong(f"{command.name} needs a buffer for its answer")
-        data = command.buffer.pack(cookie=request.cookie, resp_size=request.resp_size, **fields)[:room]
+        data = command.buffer.pack(cookie=request.cookie, resp_size=request.resp_size, **fields)
+        if envelope and room > len(data):
+            slots = request.resp_size
+            head = _ENVELOPE.pack(TLV, 0, 0, ROCE_COMMAND, len(data), slots)
+            data = (head + data).ljust(room, b"\0")
+        data = data[:room]
         self._firmware.core.dma_write(request.resp_addr, data)
         return {"size": len(data)}
 
@@ -283,7 +314,18 @@ class Rcfw:
             with suppress(KeyError):
                 core.qp_destroy(qp)
             del state.qps[qp]
-            state.qp_pool.give(qp)
+            if qp != GSI:
+                state.qp_pool.give(qp)
+        for srq in list(state.srqs):
+            with suppress(KeyError):
+                core.srq_destroy(srq)
+            del state.srqs[srq]
+            state.srq_pool.give(srq)
+        for ah in list(state.ahs):
+            with suppress(KeyError):
+                core.ah_destroy(ah)
+            state.ahs.remove(ah)
+            state.ah_pool.give(ah)
         for cq in list(state.cqs):
             with suppress(KeyError):
                 core.cq_destroy(cq)
@@ -291,8 +333,7 @@ class Rcfw:
             state.cq_pool.give(cq)
         for key in list(state.keys.values()):
             with suppress(KeyError):
-                if key.registered:
-                    core.mr_deregister(key.key)
+                self._empty(key)
             state.drop_key(key)
         for gid in list(state.gids):
             del state.gids[gid]
@@ -308,11 +349,13 @@ class Rcfw:
             raise _wrong(f"statistics context {request.stat_ctx_id:#x} does not exist")
         if not state.backing_done:
             raise Refused(Status.FAIL, "the backing store is not configured (FUNC_BACKING_STORE_CFG_V2)")
+        self._firmware.core.ethernet_statistics_of_roce(request.stat_ctx_id)
         state.initialized = True
         return {}
 
     def _deinitialize(self, request: Fields) -> Answer:
         self._drop_objects()
+        self._firmware.core.ethernet_statistics_of_roce(None)
         self._state.initialized = False
         return {}
 
@@ -332,7 +375,8 @@ class Rcfw:
                 "max_mr_size": limits.mr_bytes,
                 "max_qp": self._most_qps(),
                 "max_qp_wr": min(limits.qp_wqes, 0xFFFF),
-                "dev_cap_flags": table.DevCapFlags.MR_REGISTER_ALLOC
+                "dev_cap_flags": table.DevCapFlags.EXT_STATS
+                | table.DevCapFlags.MR_REGISTER_ALLOC
                 | table.DevCapFlags.HW_REQUESTER_RETX_ENABLED
                 | table.DevCapFlags.HW_RESPONDER_RETX_ENABLED,
                 "max_cq": self._most_cqs(),
@@ -348,7 +392,7 @@ class Rcfw:
                 "max_srq_wr": limits.srq_wqes,
                 "max_pkeys": 1,
                 "max_inline_data": limits.inline,
-                "max_srq": min(limits.srqs, 0xFFFF),
+                "max_srq": min(self._most_srqs(), 0xFFFF),
                 "max_gid": limits.gids,
                 "max_dpi": limits.dpis,
                 "max_sge_var_wqe": limits.sges_variable,
@@ -364,6 +408,30 @@ class Rcfw:
                 raise _wrong(f"queue {cos}: there are 8")
         return {}
 
+    # ---- congestion control and statistics ---------------------------------------------------------------------------
+
+    def _modify_roce_cc(self, request: Fields) -> Answer:
+        """Kept to be asked for; no packet of a soft NIC's wire waits in a switch."""
+        if request.modify_mask & ~_CC_MASK:
+            raise _wrong(f"attributes {request.modify_mask & ~_CC_MASK:#x} are not known")
+        for bit, name in _CC_FIELDS.items():
+            if request.modify_mask & bit:
+                self._state.congestion[name] = getattr(request, name)
+        return {}
+
+    def _query_roce_cc(self, request: Fields) -> Answer:
+        now = dict(self._state.congestion)
+        now["alt_tos_dscp"] = now.get("alt_tos_dscp", 0) & 0x3F  # CREQ_QUERY_ROCE_CC_RESP_SB_ALT_TOS_DSCP_MASK
+        return self._side_buffer(request, table.QUERY_ROCE_CC, now, envelope=True)  # qplib_tlv.h
+
+    def _query_roce_stats(self, request: Fields) -> Answer:
+        counted = statistics.errors(self._firmware.core.stats(), len(self._state.qps))
+        return self._side_buffer(request, table.QUERY_ROCE_STATS, counted)
+
+    def _query_roce_stats_ext(self, request: Fields) -> Answer:
+        counted = statistics.extended(self._firmware.core.stats())
+        return self._side_buffer(request, table.QUERY_ROCE_STATS_EXT, counted)
+
     # What the backing store has room for, past what it keeps for the Ethernet part.
 
     def _room(self, type: int, limit: int, *, splits: int) -> int:
@@ -377,6 +445,9 @@ class Rcfw:
 
     def _most_cqs(self) -> int:
         return self._room(backing.CQ, self._firmware.limits.cqs, splits=1)
+
+    def _most_srqs(self) -> int:
+        return self._room(backing.SRQ, self._firmware.limits.srqs, splits=1)
 
     def _most_keys(self) -> int:
         return self._room(backing.MRAV, self._firmware.limits.mrs + self._firmware.limits.mws, splits=1)
@@ -399,12 +470,16 @@ class Rcfw:
             raise _wrong(f"page size {number} is not one of this NIC's")
         return PAGE_SHIFTS[number]
 
+    def _check_cq_size(self, size: int) -> None:
+        most = self._firmware.limits.cqes + 1  # bnxt_re keeps one entry more than a program asks for
+        if not 1 <= size <= most:
+            raise _wrong(f"{size} entries: 1 to {most} are possible")
+
     def _create_cq(self, request: Fields) -> Answer:
         state, core = self._state, self._firmware.core
         if request.flags & ~_CQ_FLAGS:
             raise _wrong(f"flags {request.flags:#x} are not known")
-        if not 1 <= request.cq_size <= self._firmware.limits.cqes:
-            raise _wrong(f"{request.cq_size} entries: 1 to {self._firmware.limits.cqes} are possible")
+        self._check_cq_size(request.cq_size)
         nq = state.nq(request.cnq_id)
         if nq is None:
             raise _wrong(f"notification queue {request.cnq_id:#x} does not exist")
@@ -435,6 +510,108 @@ class Rcfw:
         # A driver waits until it has seen as many in the notification queue (bnxt_re's __wait_for_all_nqes).
         return {"xid": cq.id, "total_cnq_events": notifications & 0xFFFF}
 
+    def _resize_cq(self, request: Fields) -> Answer:
+        cq, core = self._cq(request.cq_cid), self._firmware.core
+        size = request.new_cq_size
+        self._check_cq_size(size)
+        shift = self._page_shift(request.pg_size)
+        check_pages(core.dma_read, request.new_pbl, request.lvl, shift, size * CQE)
+        resized = self._made(
+            lambda: core.cq_resize(cq.id, size, request.new_pbl, request.lvl, shift),
+            lambda: None,
+        )
+        if not resized:
+            raise Refused(Status.RESOURCES, f"completion queue {cq.id:#x} is full: its last entry has no room")
+        cq.entries = size
+        return {"xid": cq.id}
+
+    # ---- shared receive queues ---------------------------------------------------------------------------------------
+
+    def _create_srq(self, request: Fields) -> Answer:
+        state, core, limits = self._state, self._firmware.core, self._firmware.limits
+        if not 1 <= request.srq_size <= limits.srq_wqes:
+            raise _wrong(f"{request.srq_size} entries: 1 to {limits.srq_wqes} are possible")
+        if request.pd_id >= limits.pds:
+            raise _wrong(f"protection domain {request.pd_id}: there are {limits.pds}")
+        nq = state.nq(request.eventq_id & 0xFFF)  # CMDQ_CREATE_SRQ_EVENTQ_ID_MASK
+        if nq is None:
+            raise _wrong(f"notification queue {request.eventq_id:#x} does not exist")
+        shift = self._page_shift(request.pg_size)
+        check_pages(core.dma_read, request.pbl, request.lvl, shift, request.srq_size * STATIC_WQE)
+        number = state.srq_pool.take(self._most_srqs())
+        description = {
+            "pd": request.pd_id,
+            "entries": request.srq_size,
+            "pbl": request.pbl,
+            "level": request.lvl,
+            "page_shift": shift,
+            "nq": nq.id,
+            "handle": request.srq_handle,
+        }
+        self._made(lambda: core.srq_create(number, description), lambda: state.srq_pool.give(number))
+        state.srqs[number] = Srq(number, request.pd_id, nq.id)
+        return {"xid": number}
+
+    def _srq(self, number: int) -> Srq:
+        srq = self._state.srqs.get(number)
+        if srq is None:
+            raise _wrong(f"shared receive queue {number:#x} does not exist")
+        return srq
+
+    def _query_srq(self, request: Fields) -> Answer:
+        srq = self._srq(request.srq_cid)
+        limit = self._firmware.core.srq_limit(srq.id)
+        return self._side_buffer(request, table.QUERY_SRQ, {"xid": srq.id, "srq_limit": limit & 0xFFFF})
+
+    def _destroy_srq(self, request: Fields) -> Answer:
+        state = self._state
+        srq = self._srq(request.srq_cid)
+        if srq.users:
+            raise Refused(Status.FAIL, f"shared receive queue {srq.id:#x} is in use by {srq.users} queue pairs")
+        self._firmware.core.srq_destroy(srq.id)
+        del state.srqs[srq.id]
+        state.srq_pool.give(srq.id)
+        return {"xid": srq.id}
+
+    # ---- address vectors ---------------------------------------------------------------------------------------------
+
+    def _create_ah(self, request: Fields) -> Answer:
+        state, core, limits = self._state, self._firmware.core, self._firmware.limits
+        if request.pd_id >= limits.pds:
+            raise _wrong(f"protection domain {request.pd_id}: there are {limits.pds}")
+        source = state.gids.get(request.sgid_index)
+        if source is None:
+            raise _wrong(f"GID {request.sgid_index} does not exist")
+        gid, mac = _raw(request, "dgid"), _raw(request, "dest_mac")
+        if request.type == table.AhType.V1:
+            raise Refused(Status.NOT_IMPLEMENTED, "RoCE v1 is not implemented: a GID of RoCE v2 is wanted")
+        if request.type != (table.AhType.V2IPV4 if _mapped(gid) else table.AhType.V2IPV6):
+            raise _wrong(f"type {request.type} is not that of GID {gid.hex()}")
+        if not any(mac):
+            raise _wrong("the MAC is zero")
+        number = state.ah_pool.take()
+        description = {
+            "pd": request.pd_id,
+            "dmac": mac,
+            "smac": source.mac,
+            "sgid": source.gid,
+            "dgid": gid,
+            "hop_limit": request.hop_limit,
+            "traffic_class": request.traffic_class,
+        }
+        self._made(lambda: core.ah_create(number, description), lambda: state.ah_pool.give(number))
+        state.ahs.add(number)
+        return {"xid": number}
+
+    def _destroy_ah(self, request: Fields) -> Answer:
+        state = self._state
+        if request.ah_cid not in state.ahs:
+            raise _wrong(f"address vector {request.ah_cid:#x} does not exist")
+        self._firmware.core.ah_destroy(request.ah_cid)
+        state.ahs.remove(request.ah_cid)
+        state.ah_pool.give(request.ah_cid)
+        return {"xid": request.ah_cid}
+
     # ---- queue pairs -------------------------------------------------------------------------------------------------
 
     def _create_qp(self, request: Fields) -> Answer:
@@ -442,15 +619,16 @@ class Rcfw:
         flags = request.qp_flags
         if flags & ~_QP_FLAGS:
             raise _wrong(f"flags {flags & ~_QP_FLAGS:#x} are not known")
-        if flags & table.QpFlags.SRQ_USED:
-            raise Refused(Status.NOT_IMPLEMENTED, "shared receive queues are not implemented")
-        if request.type in (table.QpType.UD, table.QpType.GSI, table.QpType.RAW_ETHERTYPE):
-            raise Refused(Status.NOT_IMPLEMENTED, f"queue pairs of type {request.type} are not implemented")
-        if request.type != table.QpType.RC:
+        if request.type == table.QpType.RAW_ETHERTYPE:
+            raise Refused(Status.NOT_IMPLEMENTED, "queue pairs of raw Ethernet are not implemented")
+        if request.type not in (table.QpType.RC, table.QpType.UD, table.QpType.GSI):
             raise _wrong(f"type {request.type} is not one of a queue pair")
+        connected = request.type == table.QpType.RC
+        srq = self._srq(request.srq_cid) if flags & table.QpFlags.SRQ_USED else None
         variable = bool(flags & table.QpFlags.VARIABLE_SIZED_WQE_ENABLED)
         slots = STATIC_WQE // SLOT if variable else 1
-        for what, size in (("send", request.sq_size), ("receive", request.rq_size)):
+        rings = [("send", request.sq_size)] + ([] if srq else [("receive", request.rq_size)])
+        for what, size in rings:
             if not 1 <= size <= limits.qp_wqes * slots:
                 raise _wrong(f"{size} entries in the {what} ring: 1 to {limits.qp_wqes * slots} are possible")
         most = limits.sges_variable if variable else limits.sges
@@ -461,41 +639,51 @@ class Rcfw:
             raise _wrong(f"protection domain {request.pd_id}: there are {limits.pds}")
         scq, rcq = self._cq(request.scq_cid), self._cq(request.rcq_cid)
         sq_shift, rq_shift = self._page_shift(request.sq_pg_size), self._page_shift(request.rq_pg_size)
-        # Behind the send ring lies the MSN table: as many entries, or half as many as slots (qplib_fp.c).
-        power = 1 << (request.sq_size - 1).bit_length()
+        # Behind a connection's send ring lies the MSN table: as many entries, or half as many as slots (qplib_fp.c).
+        messages = 1 << (request.sq_size - 1).bit_length() if connected else 0
         if variable:
-            sq_bytes = request.sq_size * SLOT + power // 2 * MSN_ENTRY
-            rq_bytes = request.rq_size * (RECEIVE_HEADER + max(1, request.rq_sge) * SLOT)
+            sq_bytes = request.sq_size * SLOT + messages // 2 * MSN_ENTRY
+            rq_bytes = request.rq_size * (RECEIVE_HEADER + request.rq_sge * SLOT)
         else:
-            sq_bytes = request.sq_size * STATIC_WQE + power * MSN_ENTRY
+            sq_bytes = request.sq_size * STATIC_WQE + messages * MSN_ENTRY
             rq_bytes = request.rq_size * STATIC_WQE
         check_pages(core.dma_read, request.sq_pbl, request.sq_lvl, sq_shift, sq_bytes)
-        check_pages(core.dma_read, request.rq_pbl, request.rq_lvl, rq_shift, rq_bytes)
-        number = state.qp_pool.take(self._most_qps())
+        if not srq:
+            check_pages(core.dma_read, request.rq_pbl, request.rq_lvl, rq_shift, rq_bytes)
+        # The general services' queue pair is number 1 of every port (IBTA 3.9.4.2), and one that the count leaves out.
+        gsi = request.type == table.QpType.GSI
+        if gsi and GSI in state.qps:
+            raise Exhausted
+        number = GSI if gsi else state.qp_pool.take(self._most_qps())
         inline = limits.inline_variable if variable else limits.inline
-        description = {
+        description: dict[str, Any] = {
             "type": request.type,
             "scq": scq.id,
             "rcq": rcq.id,
-            "srq": None,
+            "srq": srq.id if srq else None,
             "pd": request.pd_id,
             "sq_size": request.sq_size,
-            "rq_size": request.rq_size,
+            "rq_size": 0 if srq else request.rq_size,
             "sq_pbl": request.sq_pbl,
             "sq_level": request.sq_lvl,
             "sq_page_shift": sq_shift,
-            "rq_pbl": request.rq_pbl,
-            "rq_level": request.rq_lvl,
-            "rq_page_shift": rq_shift,
             "sq_sges": request.sq_sge,
             "rq_sges": request.rq_sge,
             "handle": request.qp_handle,
             "variable": variable,
-            "msn_table": True,
+            "msn_table": connected,
             "signal_all": bool(flags & table.QpFlags.FORCE_COMPLETION),
+            "reserved_lkey": bool(flags & table.QpFlags.RESERVED_LKEY_ENABLE),
+            "fast_register": bool(flags & table.QpFlags.FR_PMR_ENABLED),
             "inline_max": inline,
         }
-        self._made(lambda: core.qp_create(number, description), lambda: state.qp_pool.give(number))
+        if not srq:
+            description |= {
+                "rq_pbl": request.rq_pbl,
+                "rq_level": request.rq_lvl,
+                "rq_page_shift": rq_shift,
+            }
+        self._made(lambda: core.qp_create(number, description), lambda: None if gsi else state.qp_pool.give(number))
         state.qps[number] = Qp(
             number,
             request.type,
@@ -507,9 +695,12 @@ class Rcfw:
             request.sq_sge,
             request.rq_sge,
             inline,
+            srq.id if srq else None,
         )
         scq.users += 1
         rcq.users += 1
+        if srq:
+            srq.users += 1
         return {"xid": number}
 
     def _qp(self, number: int) -> Qp:
@@ -528,10 +719,13 @@ class Rcfw:
                 raise _wrong(f"state {request.new_state} is not one of a queue pair")
             after = QpState(request.new_state)
         try:
-            transitions.check(before, after, mask, with_state=bool(mask & Mask.STATE))
+            datagram = qp.type != table.QpType.RC
+            transitions.check(before, after, mask, with_state=bool(mask & Mask.STATE), datagram=datagram)
         except ValueError as error:
             raise _wrong(str(error)) from None
         ends = bool(mask & Mask.STATE) and after in (QpState.RESET, QpState.ERR)
+        if datagram:
+            mask &= ~Mask.SGID_INDEX  # each datagram has that of its address vector
         values = {} if ends else self._attributes(request, mask)
         changes: dict[str, int | bytes] = {}
         if mask & Mask.STATE:
@@ -557,7 +751,8 @@ class Rcfw:
                     raise _wrong(f"{name} is {value}: {least} to {most} are possible")
                 values[name] = value
 
-        number(Mask.ACCESS, "access", 0xF)
+        if mask & Mask.ACCESS:  # drivers pass the rights of regions along, which mean nothing here
+            values["access"] = request.access & _QP_ACCESS
         number(Mask.PKEY, "pkey", 0xFFFF)
         number(Mask.QKEY, "qkey", 0xFFFFFFFF)
         number(Mask.FLOW_LABEL, "flow_label", 0xFFFFF)
@@ -605,7 +800,7 @@ class Rcfw:
         if name == "max_dest_rd_atomic":  # IRRQ_SLOTS_TO_IRD_LIMIT
             assert isinstance(value, int)
             return {name: max(1, min((value >> 1) - 1, self._firmware.limits.rd_atomic))}
-        if name in ("flow_label", "qkey"):
+        if name == "flow_label":
             return {}
         return {_CORE_NAMES.get(name, name): value}
 
@@ -625,6 +820,8 @@ class Rcfw:
         gid = self._state.gids.get(fields.get("sgid_index", -1))
         if gid is not None:
             fields["src_mac"] = gid.mac
+        else:  # none as yet; but drivers look for what is said (qplib_fp.c bnxt_qplib_query_qp)
+            fields["sgid_index"] = min(self._state.gids, default=0)
         for name in ("rq_psn", "sq_psn"):
             if name in now:
                 fields[name] = now[name]
@@ -635,9 +832,12 @@ class Rcfw:
         qp = self._qp(request.qp_cid)
         self._firmware.core.qp_destroy(qp.id)
         del state.qps[qp.id]
-        state.qp_pool.give(qp.id)
+        if qp.id != GSI:
+            state.qp_pool.give(qp.id)
         for number in (qp.scq, qp.rcq):
             state.cqs[number].users -= 1
+        if qp.srq is not None:
+            state.srqs[qp.srq].users -= 1
         return {"xid": qp.id}
 
     # ---- keys --------------------------------------------------------------------------------------------------------
@@ -657,6 +857,13 @@ class Rcfw:
         if kind > table.MrwType.MW_TYPE2B:
             raise _wrong(f"type {kind} is not one of a region or a window")
         key = self._new_key(kind, request.pd_id, unified=False)
+        claim = _CLAIMS.get(kind)
+        if kind == table.MrwType.PMR and not request.access & table.MrwAccess.CONSUMER_OWNED_KEY:
+            claim = None
+        if claim:
+            core, give = self._firmware.core, self._state.key_pool.give
+            self._made(lambda: core.key_claim(key.key, key.pd, claim), lambda: give(key.key))
+            key.claimed = True
         self._state.add_key(key)
         return {"xid": key.key}
 
@@ -680,8 +887,8 @@ class Rcfw:
             kind = key.kind
             if kind not in (table.MrwType.MR, table.MrwType.PMR):
                 raise _wrong(f"key {key.key:#x} is a memory window's")
-            if key.registered:
-                raise _wrong(f"key {key.key:#x} has a region already")
+            if key.registered or key.claimed:
+                raise _wrong(f"key {key.key:#x} has a region already, or is for entries of queue pairs")
         physical = kind == table.MrwType.PMR and request.lvl == 0 and request.pbl == 0
         shift = request.log2_pg_size
         table_shift = request.log2_pbl_pg_size & 0x1F
@@ -715,23 +922,27 @@ class Rcfw:
             state.add_key(key)
         return {"xid": key.key}
 
-    def _deregister(self, key: Key) -> None:
+    def _empty(self, key: Key) -> None:
+        """Nothing is under the key any more."""
         if key.registered:
             self._firmware.core.mr_deregister(key.key)
             key.registered, key.bytes = False, 0
+        if key.claimed:
+            self._firmware.core.key_release(key.key)
+            key.claimed = False
 
     def _deregister_mr(self, request: Fields) -> Answer:
         key = self._key(request.lkey)
         if not key.registered:
             raise _wrong(f"key {key.key:#x} has no region")
-        self._deregister(key)
+        self._empty(key)
         if key.unified:
             self._state.drop_key(key)
         return {"xid": key.key}
 
     def _deallocate_key(self, request: Fields) -> Answer:
-        key = self._key(request.key)
-        self._deregister(key)
+        key = self._key(request.key & ~0xFF)  # the low byte is the consumer's
+        self._empty(key)
         self._state.drop_key(key)
         return {"xid": key.key}
 
@@ -786,6 +997,33 @@ _QP_FLAGS = int(sum(table.QpFlags))
 _CQ_FLAGS = int(table.CqFlags.DISABLE_CQ_OVERFLOW_DETECTION | table.CqFlags.STEERING_TAG_VALID)
 _MR_FLAGS = int(table.RegisterMrFlags.ALLOC_MR | table.RegisterMrFlags.ENABLE_RO)
 _MR_ACCESS = int(sum(table.MrAccess))
+_QP_ACCESS = int(sum(table.QpAccess))
+_CC_MASK = int(sum(table.ModifyCcMask))
+_CC_FIELDS = {
+    table.ModifyCcMask.ENABLE_CC: "enable_cc",
+    table.ModifyCcMask.G: "g",
+    table.ModifyCcMask.NUMPHASEPERSTATE: "num_phases_per_state",
+    table.ModifyCcMask.INIT_CR: "init_cr",
+    table.ModifyCcMask.INIT_TR: "init_tr",
+    table.ModifyCcMask.TOS_ECN: "tos_ecn",
+    table.ModifyCcMask.TOS_DSCP: "tos_dscp",
+    table.ModifyCcMask.ALT_VLAN_PCP: "alt_vlan_pcp",
+    table.ModifyCcMask.ALT_TOS_DSCP: "alt_tos_dscp",
+    table.ModifyCcMask.RTT: "rtt",
+    table.ModifyCcMask.CC_MODE: "cc_mode",
+    table.ModifyCcMask.TCP_CP: "tcp_cp",
+    table.ModifyCcMask.TX_QUEUE: "tx_queue",
+    table.ModifyCcMask.INACTIVITY_CP: "inactivity_th",
+    table.ModifyCcMask.TIME_PER_PHASE: "time_per_phase",
+    table.ModifyCcMask.PKTS_PER_PHASE: "pkts_per_phase",
+}
+# What entries of queue pairs do under a key that ALLOCATE_MRW gave, by its type.
+_CLAIMS = {
+    table.MrwType.PMR: "fast_register",
+    table.MrwType.MW_TYPE1: "window1",
+    table.MrwType.MW_TYPE2A: "window2",
+    table.MrwType.MW_TYPE2B: "window2",
+}
 _CORE_NAMES = {"dest_qp_id": "dest_qp", "dest_mac": "dmac", "retry_cnt": "retry"}
 
 

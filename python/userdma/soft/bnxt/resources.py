@@ -8,7 +8,6 @@ A number that was freed is the last to be given out again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,8 +19,9 @@ PTES_PER_PAGE = 512  # MAX_PBL_LVL_1_PGS (qplib_res.h): a table page of 4096 byt
 
 # The page sizes that requests name by number: FUNC_BACKING_STORE_CFG_V2_REQ_PAGE_SIZE_*, CMDQ_CREATE_QP_SQ_PG_SIZE_*.
 PAGE_SHIFTS = (12, 13, 16, 21, 23, 30)
-# The page sizes of a memory region, as powers of two: CMDQ_REGISTER_MR_LOG2_PG_SIZE_*.
-REGION_PAGE_SHIFTS = frozenset({12, 13, 16, 18, 20, 21, 22, 30})
+# The page sizes of a memory region, as powers of two. CMDQ_REGISTER_MR_LOG2_PG_SIZE_* names some; the kernel's driver
+# uses every one from 4 KiB to 1 GiB on this chip (bnxt_re.h, BNXT_RE_PAGE_SIZE_SUPPORTED).
+REGION_PAGE_SHIFTS = frozenset(range(12, 31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +66,6 @@ class Limits:
                 raise ValueError(f"limit {name} is {value!r}: a count that is not negative is wanted")
         if self.mtu not in (256, 512, 1024, 2048, 4096):
             raise ValueError(f"limit mtu is {self.mtu}: 256, 512, 1024, 2048 or 4096 bytes are wanted")
-
-
-class Exhausted(Exception):
-    """No number, or no memory of the kind, is left."""
-
-
-class Pool:
-    """The numbers of one kind: ``first``, ``first + step``, and so on, at most ``limit`` of them taken at a time.
-
-    The range is twice as long as the limit (or up to ``end``), so that a freed number rests before it comes back.
-    """
-
-    def __init__(self, first: int, limit: int, step: int = 1, end: int | None = None) -> None:
-        self.limit = limit
-        self._next = first
-        self._step = step
-        self._end = first + 2 * limit * step if end is None else min(end, first + 2 * limit * step)
-        self._freed: deque[int] = deque()
-        self._taken = 0
-
-    def take(self, limit: int | None = None) -> int:
-        """A number that nothing has. ``limit`` lowers the pool's own. Raises Exhausted."""
-        if self._taken >= self.limit or (limit is not None and self._taken >= limit):
-            raise Exhausted
-        if self._next < self._end:
-            number = self._next
-            self._next += self._step
-        elif self._freed:
-            number = self._freed.popleft()
-        else:
-            raise Exhausted
-        self._taken += 1
-        return number
-
-    def give(self, number: int) -> None:
-        self._freed.append(number)
-        self._taken -= 1
-
-    def __len__(self) -> int:
-        return self._taken
 
 
 class BadTable(Exception):
@@ -193,6 +153,13 @@ class Vnic:
     mru: int = 0
     rx: int | None = None
     cmpl: int | None = None
+    strip_vlan: bool = False
+    mask: int = 0  # CFA_L2_SET_RX_MASK
+    multicast: list[bytes] = field(default_factory=list)
+    hash_type: int = 0  # VNIC_RSS_CFG
+    hash_key: bytes = bytes(40)
+    tables: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by the RSS context's place: rings
+    placement: dict[str, int | bool] = field(default_factory=dict)  # VNIC_PLCMODES_CFG
 
 
 @dataclass(slots=True)
@@ -222,6 +189,14 @@ class Cq:
 
 
 @dataclass(slots=True)
+class Srq:
+    id: int
+    pd: int
+    nq: int
+    users: int = 0  # queue pairs that receive from it
+
+
+@dataclass(slots=True)
 class Key:
     """A key, and whether a region is registered under it."""
 
@@ -229,6 +204,7 @@ class Key:
     kind: int  # CMDQ_ALLOCATE_MRW_MRW_FLAGS_*
     pd: int
     unified: bool  # given by REGISTER_MR itself: deregistering gives it back
+    claimed: bool = False  # for entries of queue pairs, which register or bind under it
     registered: bool = False
     bytes: int = 0
 
@@ -258,4 +234,5 @@ class Qp:
     sq_sges: int
     rq_sges: int
     inline: int
+    srq: int | None = None
     attributes: dict[str, int | bytes] = field(default_factory=dict)  # what MODIFY_QP set, by its field's name

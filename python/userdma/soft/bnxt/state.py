@@ -10,13 +10,15 @@ from userdma.soft.bnxt.resources import (
     Gid,
     Key,
     Limits,
-    Pool,
     Qp,
     Ring,
+    Srq,
     Vnic,
 )
+from userdma.soft.pools import Pool
 
 FIRST_ROCE = 1024  # the first queue pair and completion queue of the RoCE part
+GSI = 1  # the queue pair of the general services
 KEYS = 1 << 20  # indices of keys
 _XIDS = 1 << 20  # DBC_DBC_XID_MASK: what a doorbell can name
 
@@ -31,6 +33,9 @@ class State:
 
     def __init__(self, limits: Limits) -> None:
         self.registered = False  # FUNC_DRV_RGTR
+        self.events = 0  # which asynchronous events the driver wants: a bit map of their numbers
+        self.event_ring: int | None = None  # where they go
+        self.reserved: dict[str, int] = {}  # FUNC_CFG, by the name that FUNC_QCFG has for it
         self.backing: dict[tuple[int, int], BackingStore] = {}  # by (type, instance)
         self.backing_done = False
 
@@ -39,6 +44,10 @@ class State:
         self.vnics: dict[int, Vnic] = {}
         self.filters: dict[int, Filter] = {}
         self.stat_contexts: dict[int, int] = {}  # number -> address of its counters
+        self.rss_contexts: set[int] = set()
+        self.tunnels: dict[int, tuple[int, int]] = {}  # number -> type, UDP port
+        self.link_up = True
+        self.link_downs = 0
         self.nq_pool = Pool(0x100, limits.nqs, end=0x400)
         self.cmpl_pool = Pool(0x10, limits.completion_rings, end=FIRST_ROCE)
         self.tx_pool = Pool(0x10, limits.tx_rings, end=FIRST_ROCE)
@@ -46,17 +55,24 @@ class State:
         self.vnic_pool = Pool(0x5000, limits.vnics)
         self.filter_pool = Pool(0x1_0000_6000, limits.filters)
         self.stat_pool = Pool(0x7000, limits.stat_contexts)
+        self.rss_pool = Pool(0x8000, limits.vnics)
+        self.tunnel_pool = Pool(1, 16)
 
         # RoCE
         self.initialized = False  # INITIALIZE_FW
         self.creq: int | None = None  # the notification queue that answers go to
         self.qps: dict[int, Qp] = {}
         self.cqs: dict[int, Cq] = {}
+        self.srqs: dict[int, Srq] = {}
+        self.ahs: set[int] = set()
+        self.congestion: dict[str, int] = {}  # what MODIFY_ROCE_CC set, by its field's name
         self.keys: dict[int, Key] = {}
         self.windows = 0  # keys that are memory windows
         self.gids: dict[int, Gid] = {}
         self.qp_pool = Pool(FIRST_ROCE, limits.qps, end=_XIDS)
         self.cq_pool = Pool(FIRST_ROCE, limits.cqs, end=_XIDS)
+        self.srq_pool = Pool(FIRST_ROCE, limits.srqs, end=_XIDS)
+        self.ah_pool = Pool(1, limits.ahs, end=_XIDS)
         # A key is an index and, in its low byte, what the consumer chooses (IBTA volume 1, 10.6.3.3): 0 at first.
         self.key_pool = Pool(0x400 << 8, limits.mrs + limits.mws, step=1 << 8, end=KEYS << 8)
         self.gid_pool = Pool(0, limits.gids, end=limits.gids)
@@ -84,8 +100,12 @@ class State:
             "vnics": len(self.vnics),
             "filters": len(self.filters),
             "stat_contexts": len(self.stat_contexts),
+            "rss_contexts": len(self.rss_contexts),
+            "tunnels": len(self.tunnels),
             "qps": len(self.qps),
             "cqs": len(self.cqs),
+            "srqs": len(self.srqs),
+            "ahs": len(self.ahs),
             "keys": len(self.keys),
             "mrs": sum(key.registered for key in self.keys.values()),
             "gids": len(self.gids),
