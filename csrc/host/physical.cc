@@ -277,10 +277,18 @@ class HugePages {
 };
 
 // What outlives its function, as its device may still write there.
-std::vector<std::unique_ptr<HugePages>>& kept() {
-  static auto* all = new std::vector<std::unique_ptr<HugePages>>;
-  return *all;
-}
+struct Kept {
+  void add(std::unique_ptr<HugePages> pages) {
+    std::lock_guard lock(mutex_);
+    all_.push_back(std::move(pages));
+  }
+
+ private:
+  ForkMutex mutex_;
+  std::vector<std::unique_ptr<HugePages>> all_;
+};
+
+Kept& kept = *new Kept;  // never destroyed
 
 // What to change where a function's configuration space cannot be opened for writing.
 std::string needed(int error) {
@@ -419,7 +427,7 @@ class PhysicalFunction final : public Function {
     }
     maps_.clear(munmap);
     // Memory that the device may still write must not go back to the system: the file stays, and so does its name.
-    if (!quiet) kept().push_back(std::move(pages_));
+    if (!quiet) kept.add(std::move(pages_));
     pages_.reset();
     write_file("enable", "0");
     close(fd_.exchange(-1));

@@ -54,10 +54,7 @@ uint64_t System::pinned() {
   return 0;
 }
 
-const std::shared_ptr<System>& System::real() {
-  static const std::shared_ptr<System> real = std::make_shared<System>();
-  return real;
-}
+const std::shared_ptr<System>& System::real_ = *new std::shared_ptr<System>(new System);
 
 size_t system_page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 

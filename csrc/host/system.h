@@ -37,7 +37,10 @@ class System {
   // Bytes that VFIO locks for this process, by all its groups.
   std::atomic<uint64_t> locked{0};
 
-  static const std::shared_ptr<System>& real();
+  static const std::shared_ptr<System>& real() { return real_; }
+
+ private:
+  static const std::shared_ptr<System>& real_;
 };
 
 size_t system_page();

@@ -222,16 +222,10 @@ struct Groups {
   std::map<std::pair<System*, int>, std::weak_ptr<Group>> known;
 };
 
-std::atomic<Groups*>& groups() {
-  static std::atomic<Groups*> instance{[] {
-    at_fork_in_child([] { groups().store(new Groups, std::memory_order_release); });
-    return new Groups;
-  }()};
-  return instance;
-}
+constexpr OneOfProcess<Groups> groups;
 
 std::shared_ptr<Group> group_of(const PciDevice& device, const Roots& roots, const std::shared_ptr<System>& system) {
-  Groups& all = *groups().load(std::memory_order_acquire);
+  Groups& all = *groups;
   std::lock_guard lock(all.mutex);
   auto& known = all.known[{system.get(), device.group()}];
   if (auto group = known.lock()) return group;

@@ -108,7 +108,11 @@ void define_constructor(Class& type) {
         options.pin_limit = pin_limit;
         options.thread = thread;
         try {
-          return unlocked([&] { return std::make_shared<Function>(options); });
+          // In a forked child it stays where it is: its tables are as some thread of the parent was changing them.
+          const auto end = [](Function* function) {
+            if (function->nic().owned()) delete function;
+          };
+          return unlocked([&] { return std::shared_ptr<Function>(new Function(options), end); });
         } catch (const std::bad_alloc&) {
           throw host::MemoryError("there is no memory for " + name +
                                   ": the process gets no more; raise `ulimit -v`, if it is limited");

@@ -16,6 +16,7 @@ void bind_vfio_user(py::module_& m) {
       .def(py::init([](const std::shared_ptr<host::Function>& function, const std::string& path, bool once) {
              auto soft = std::dynamic_pointer_cast<soft::SoftFunction>(function);
              if (!soft) value_error(function->name() + " is no NIC in software");
+             check_live(*function);
              Unlocked unlocked;
              return std::make_unique<Server>(std::move(soft), Server::Options{path, once});
            }),

@@ -3,20 +3,23 @@
 #include <map>
 #include <mutex>
 
+#include "host/fork.h"
+
 namespace userdma::soft {
 
 namespace {
 
 // Every allocation of the process, by its end.
 struct Registry {
-  std::mutex mutex;
-  std::map<uintptr_t, std::weak_ptr<Allocation>> by_end;
+  struct Known {
+    uintptr_t begin;
+    std::weak_ptr<Allocation> allocation;
+  };
+  host::ForkMutex mutex;  // no allocation may end under it: its end takes it
+  std::map<uintptr_t, Known> by_end;
 };
 
-Registry& registry() {
-  static Registry* all = new Registry;  // never destroyed: allocations may outlive static destruction
-  return *all;
-}
+Registry& all = *new Registry;  // never destroyed: allocations may outlive static destruction
 
 }  // namespace
 
@@ -25,28 +28,25 @@ std::shared_ptr<Allocation> Allocation::make(std::shared_ptr<Arena> arena, size_
   const size_t page = Arena::page();
   const size_t size = (bytes + page - 1) / page * page;
   std::shared_ptr<Allocation> made(new Allocation(std::move(arena), data, size));
-  Registry& all = registry();
+  const auto begin = reinterpret_cast<uintptr_t>(data);
   std::lock_guard guard(all.mutex);
-  all.by_end[reinterpret_cast<uintptr_t>(data) + size] = made;
+  all.by_end[begin + size] = {begin, made};
   return made;
 }
 
 std::shared_ptr<Allocation> Allocation::find(const void* at) {
-  Registry& all = registry();
+  const auto address = reinterpret_cast<uintptr_t>(at);
   std::lock_guard guard(all.mutex);
-  const auto found = all.by_end.upper_bound(reinterpret_cast<uintptr_t>(at));
-  if (found == all.by_end.end()) return nullptr;
-  auto held = found->second.lock();
-  return held && held->data() <= at ? held : nullptr;
+  const auto found = all.by_end.upper_bound(address);
+  if (found == all.by_end.end() || found->second.begin > address) return nullptr;
+  return found->second.allocation.lock();
 }
 
 uintptr_t Allocation::next(uintptr_t at, uintptr_t limit) {
-  Registry& all = registry();
   std::lock_guard guard(all.mutex);
   for (auto it = all.by_end.upper_bound(at); it != all.by_end.end(); ++it) {
-    const auto held = it->second.lock();
-    if (!held) continue;
-    const auto begin = reinterpret_cast<uintptr_t>(held->data());
+    const auto& [begin, allocation] = it->second;
+    if (allocation.expired()) continue;
     return begin <= at ? at : begin < limit ? begin : limit;
   }
   return limit;
@@ -54,7 +54,6 @@ uintptr_t Allocation::next(uintptr_t at, uintptr_t limit) {
 
 Allocation::~Allocation() {
   {
-    Registry& all = registry();
     std::lock_guard guard(all.mutex);
     all.by_end.erase(reinterpret_cast<uintptr_t>(data_) + size_);
   }

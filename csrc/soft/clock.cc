@@ -12,11 +12,6 @@ uint64_t RealClock::now() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
-RealClock& RealClock::instance() {
-  static RealClock clock;
-  return clock;
-}
-
 void VirtualClock::attach(Participant& participant) {
   std::lock_guard lock(mutex_);
   participants_.push_back(&participant);
@@ -41,6 +36,7 @@ uint64_t VirtualClock::earliest() {
 }
 
 bool VirtualClock::step() {
+  check_made_here("the virtual clock");
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || stepping_) return false;
   stepping_ = true;
@@ -58,6 +54,7 @@ bool VirtualClock::step() {
 }
 
 void VirtualClock::advance(uint64_t nanoseconds) {
+  check_made_here("the virtual clock");
   std::lock_guard lock(mutex_);
   if (stepping_) return;
   stepping_ = true;

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "host/fork.h"
+
 namespace userdma::soft {
 
 // A deadline that never comes.
@@ -22,8 +24,6 @@ class Clock {
 class RealClock final : public Clock {
  public:
   uint64_t now() override;
-
-  static RealClock& instance();
 };
 
 // Whoever has timers on a virtual clock: a NIC, or a wire that delays packets.
@@ -43,15 +43,15 @@ class Participant {
 // Time that stands still while any participant has something to do, and then jumps to the earliest timer. Seven
 // timeouts of 67 ms take no time, and the same calls give the same run: participants work in the order in which
 // they attached.
-class VirtualClock final : public Clock {
+class VirtualClock final : public Clock, public host::MadeHere {
  public:
   explicit VirtualClock(uint64_t start = 0) : now_(start) {}
 
   uint64_t now() override { return now_.load(std::memory_order_acquire); }
   bool is_virtual() const override { return true; }
 
-  // The calls below take the clock's lock, and step and advance call participants with it held: a participant that
-  // holds its own lock must not make them.
+  // The calls below throw host::MachineError in a forked child of who made the clock. They take the clock's lock, and
+  // step and advance call participants with it held: a participant that holds its own lock must not make them.
   void attach(Participant& participant);
   void detach(Participant& participant);  // on return it is not working and never will be again
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "host/fork.h"
+
 namespace userdma::soft {
 
 // The handler reads them while others change: it sees the end of a stretch only with its beginning.
@@ -23,8 +25,8 @@ Guard::Slot Guard::slots[limit];
 
 namespace {
 
-std::mutex installing;
-struct sigaction before;  // who had the signal
+host::ForkMutex& installing = *new host::ForkMutex;  // never destroyed: as wires
+struct sigaction before;                             // who had the signal
 
 }  // namespace
 

@@ -1,14 +1,12 @@
 #include "soft/machine.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 
 namespace userdma::soft {
 
-Machine& Machine::instance() {
-  static Machine* machine = new Machine;  // never destroyed: devices may outlive static destruction
-  return *machine;
-}
+Machine& Machine::instance_ = *new Machine;
 
 uint64_t Machine::place(uint64_t bytes, uint64_t alignment, uint64_t apart) {
   std::lock_guard guard(mutex_);

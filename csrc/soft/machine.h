@@ -5,16 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "host/fork.h"
 #include "host/iova.h"
 
 namespace userdma::soft {
 
 class Machine {
  public:
-  static Machine& instance();
+  static Machine& instance() { return instance_; }
 
   // A device that reaches physical addresses. Called with the machine's lock held: take no machine call from inside.
   class Reacher {
@@ -49,7 +49,9 @@ class Machine {
   static constexpr uint64_t first_ = 0x1'0000'0000;  // past the 32-bit hole
   static constexpr uint64_t end_ = uint64_t{1} << 52;
 
-  std::mutex mutex_;
+  static Machine& instance_;  // never destroyed: devices may outlive static destruction
+
+  host::ForkMutex mutex_;
   host::IovaAllocator free_{{{first_, end_ - first_}}, 4096};
   uint64_t next_ = first_;
   std::map<uint64_t, Shown> shown_;

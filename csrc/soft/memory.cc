@@ -51,10 +51,7 @@ Segment describe(int fd, uint64_t offset, uint8_t* base, size_t size) {
 
 }  // namespace
 
-size_t Arena::page() {
-  static const size_t size = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
+const size_t Arena::page_ = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 
 Arena::Arena(uint64_t limit) : limit_(limit) {}
 

@@ -44,9 +44,11 @@ class Arena {
   const Segment* find(const void* at) const;
 
   uint64_t allocated() const;  // bytes, in whole pages; adopted ones not included
-  static size_t page();
+  static size_t page() { return page_; }
 
  private:
+  static const size_t page_;
+
   struct Block {
     Segment segment;
     bool adopted;

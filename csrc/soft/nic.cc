@@ -48,13 +48,19 @@ uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 uint64_t ticks() { return 0; }
 #endif
 
+// Their locks, in a forked child, may be held for good.
+void check_made_here(const wire::Wire& wire, const VirtualClock* clock) {
+  wire.check_made_here("the wire " + wire.name());
+  if (clock) clock->check_made_here("the virtual clock");
+}
+
 }  // namespace
 
 Nic::Nic(std::shared_ptr<wire::Wire> wire, std::shared_ptr<Clock> clock, Arena* arena, const Options& options)
     : wire_(std::move(wire)),
       clock_(std::move(clock)),
       virtual_(clock_->is_virtual() ? static_cast<VirtualClock*>(clock_.get()) : nullptr),
-      port_(wire_->attach(options.mac, this, arena)),
+      port_((check_made_here(*wire_, virtual_), wire_->attach(options.mac, this, arena))),
       bell_(port_->bell() ? port_->bell() : &own_bell_),
       engine_(*port_) {
   constructed_.store(true, std::memory_order_release);

@@ -1,12 +1,12 @@
 #include "soft/pin.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 
+#include "host/fork.h"
 #include "host/function.h"
 #include "host/text.h"
 
@@ -98,16 +99,16 @@ void each_mapping(Visit&& visit) {
 
 // ---- Private pages that were moved ---------------------------------------------------------------------------------
 
-class Store {
- public:
-  static Store& instance() {
-    static Store* store = new Store;  // never destroyed: processes map its memory until they end
-    return *store;
-  }
+// Held while pages are pinned: what is mapped changes by it, and two threads may pin the same pages.
+host::ForkMutex& pinning = *new host::ForkMutex;
 
+}  // namespace
+
+// With `pinning` held, but where it says otherwise.
+class PinnedStore {
+ public:
   // Moves the pages of `mapping` in [address, address + bytes) and holds them. Where the device reaches them.
   uint8_t* move(uintptr_t address, size_t bytes, const Mapping& mapping) {
-    std::lock_guard guard(mutex_);
     collect();
     uint8_t* alias = arena_.alloc(bytes);
     const Segment segment = *arena_.find(alias);
@@ -140,7 +141,6 @@ class Store {
 
   // Holds pages that were moved before, those that `mapping` shows at `address`: at most `bytes`, or {null, 0}.
   Pinned::Piece hold(uintptr_t address, size_t bytes, const Mapping& mapping, uint8_t*& key) {
-    std::lock_guard guard(mutex_);
     const uint64_t offset = mapping.offset + (address - mapping.begin);
     for (auto& [alias, moved] : moved_) {
       if (moved.inode != mapping.inode || moved.device != mapping.device) continue;
@@ -155,12 +155,36 @@ class Store {
 
   // The process may still map the pages: they go when it does not.
   void drop(uint8_t* alias) {
-    std::lock_guard guard(mutex_);
     Moved& moved = moved_.at(alias);
     if (--moved.pins == 0) retired_ += moved.bytes;
   }
 
-  const Segment* segment(const void* at) const { return arena_.find(at); }
+  const Segment* segment(const void* at) const { return arena_.find(at); }  // without the lock too
+
+  // In a forked child, of its parent's: the child's memory is its own again, as private memory is, with the bytes that
+  // it had at the fork. Linux copies pinned pages at a fork too.
+  void leave_to_parent() const {
+    if (moved_.empty()) return;
+    each_mapping([&](const Mapping& mapping) {
+      if (!mapping.shared) return true;
+      const auto shown =
+          std::find_if(moved_.begin(), moved_.end(), [&](const auto& item) { return item.second.shown_by(mapping); });
+      if (shown == moved_.end()) return true;
+      void* at = reinterpret_cast<void*>(mapping.begin);
+      const size_t bytes = mapping.end - mapping.begin;
+      const int protection = (mapping.readable ? PROT_READ : 0) | (mapping.writable ? PROT_WRITE : 0) |
+                             (mapping.executable ? PROT_EXEC : 0);
+      if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, shown->second.fd,
+               static_cast<off_t>(mapping.offset)) == MAP_FAILED)
+        return true;
+      for (uintptr_t page = mapping.begin; page < mapping.end; page += Arena::page()) {
+        auto* byte = reinterpret_cast<volatile uint8_t*>(page);
+        *byte = *byte;  // the kernel copies the page
+      }
+      if (protection != (PROT_READ | PROT_WRITE)) mprotect(at, bytes, protection);
+      return true;
+    });
+  }
 
  private:
   struct Moved {
@@ -185,14 +209,6 @@ class Store {
   // What may wait for the process to unmap it, before somebody looks.
   static constexpr uint64_t retired_limit = 16 << 20;
 
-  Store() {
-    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                   [] {
-                     instance().privatize();
-                     instance().mutex_.unlock();
-                   });
-  }
-
   void collect() {
     if (retired_ < retired_limit) return;
     std::map<uint8_t*, Moved*> gone;
@@ -211,37 +227,20 @@ class Store {
     retired_ = 0;  // what is still mapped is not looked for again until as much more has retired
   }
 
-  // In a forked child: its memory is its own again, as private memory is. The pages that another object may share
-  // with the pinned bytes are copied at once; the rest when it writes them.
-  void privatize() {
-    if (moved_.empty()) return;
-    each_mapping([&](const Mapping& mapping) {
-      if (!mapping.shared) return true;
-      for (const auto& [alias, moved] : moved_) {
-        if (!moved.shown_by(mapping)) continue;
-        const int protection = (mapping.readable ? PROT_READ : 0) | (mapping.writable ? PROT_WRITE : 0) |
-                               (mapping.executable ? PROT_EXEC : 0);
-        void* at = reinterpret_cast<void*>(mapping.begin);
-        if (mmap(at, mapping.end - mapping.begin, protection, MAP_PRIVATE | MAP_FIXED, moved.fd,
-                 static_cast<off_t>(mapping.offset)) == MAP_FAILED ||
-            !mapping.writable) {
-          return true;
-        }
-        for (uintptr_t edge : {mapping.begin, mapping.end - Arena::page()}) {
-          volatile uint8_t* byte = reinterpret_cast<volatile uint8_t*>(edge);
-          *byte = *byte;
-        }
-        return true;
-      }
-      return true;
-    });
-  }
-
-  std::mutex mutex_;
   Arena arena_;
   std::map<uint8_t*, Moved> moved_;  // by where the device reaches them
   uint64_t retired_ = 0;
 };
+
+namespace {
+
+std::atomic<PinnedStore*> store{new PinnedStore};  // never destroyed: processes map its memory until they end
+
+// Before the parent goes on: what it writes after the fork is not the child's.
+[[maybe_unused]] const auto& own_in_child = *new host::AtFork([] {
+  store.load()->leave_to_parent();
+  store.store(new PinnedStore);
+});
 
 // Every page is there and can be written, or an error that names the first that cannot.
 void populate(uint8_t* alias, size_t bytes, uintptr_t address) {
@@ -252,12 +251,13 @@ void populate(uint8_t* alias, size_t bytes, uintptr_t address) {
 }  // namespace
 
 std::unique_ptr<Pinned> Pinned::take(void* address, size_t bytes) {
-  std::unique_ptr<Pinned> pinned(new Pinned);
+  std::unique_ptr<Pinned> pinned(new Pinned(*store));
   uintptr_t at = reinterpret_cast<uintptr_t>(address);
   const uintptr_t end = at + bytes;
   const uintptr_t here = reinterpret_cast<uintptr_t>(&pinned);  // on this thread's stack
 
   const auto pin_mappings = [&](uintptr_t until) {
+    std::lock_guard guard(pinning);
     std::vector<Mapping> mappings;
     each_mapping([&](const Mapping& mapping) {
       if (mapping.end > at && mapping.begin < until) mappings.push_back(mapping);
@@ -275,7 +275,7 @@ std::unique_ptr<Pinned> Pinned::take(void* address, size_t bytes) {
       while (at < until && at < mapping.end) {
         const size_t n = std::min(until, mapping.end) - at;
         uint8_t* key = nullptr;
-        Piece piece = mapping.shared ? Store::instance().hold(at, n, mapping, key) : Piece{nullptr, 0};
+        Piece piece = mapping.shared ? pinned->store_.hold(at, n, mapping, key) : Piece{nullptr, 0};
         if (piece.at) {
           pinned->moved_.push_back(key);
         } else if (mapping.shared) {
@@ -287,7 +287,7 @@ std::unique_ptr<Pinned> Pinned::take(void* address, size_t bytes) {
           pinned->aliases_.push_back(piece);
           populate(piece.at, piece.bytes, at);
         } else {
-          piece = {Store::instance().move(at, n, mapping), n};
+          piece = {pinned->store_.move(at, n, mapping), n};
           pinned->moved_.push_back(piece.at);
         }
         pinned->pieces_.push_back(piece);
@@ -313,7 +313,8 @@ std::unique_ptr<Pinned> Pinned::take(void* address, size_t bytes) {
 
 Pinned::~Pinned() {
   for (const Piece& alias : aliases_) munmap(alias.at, alias.bytes);
-  for (uint8_t* key : moved_) Store::instance().drop(key);
+  std::lock_guard guard(pinning);
+  for (uint8_t* key : moved_) store_.drop(key);
 }
 
 PinnedSegments::~PinnedSegments() {
@@ -322,7 +323,7 @@ PinnedSegments::~PinnedSegments() {
 
 void PinnedSegments::add(const Pinned& pinned) {
   for (const Pinned::Piece& piece : pinned.pieces()) {
-    const Segment* segment = Store::instance().segment(piece.at);
+    const Segment* segment = store.load()->segment(piece.at);
     if (!segment) continue;
     const auto found =
         std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });
@@ -337,7 +338,7 @@ void PinnedSegments::add(const Pinned& pinned) {
 
 void PinnedSegments::remove(const Pinned& pinned) {
   for (const Pinned::Piece& piece : pinned.pieces()) {
-    const Segment* segment = Store::instance().segment(piece.at);
+    const Segment* segment = store.load()->segment(piece.at);
     if (!segment) continue;
     const auto found =
         std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.base == segment->base; });

@@ -3,8 +3,8 @@
 //
 // A process cannot name its own pages, so the pin takes a second mapping of them. Shared mappings have one for the
 // asking (mremap with an old size of zero). Private pages are moved into a file of shared memory that is mapped in
-// their place, at the same address and with the same bytes; a forked child gets its own copy back. While they move,
-// no other thread may write them. Memory of an arena is held as it is.
+// their place, at the same address and with the same bytes; a forked child gets its own copy back, as it was at the
+// fork. While they move, no other thread may write them. Memory of an arena is held as it is.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,8 @@
 #include "soft/memory.h"
 
 namespace userdma::soft {
+
+class PinnedStore;  // of pages that were moved
 
 class Pinned {
  public:
@@ -35,8 +37,9 @@ class Pinned {
   const std::vector<Piece>& pieces() const { return pieces_; }
 
  private:
-  Pinned() = default;
+  explicit Pinned(PinnedStore& store) : store_(store) {}
 
+  PinnedStore& store_;
   std::vector<Piece> pieces_;
   std::vector<Piece> aliases_;  // own mappings, to be unmapped
   std::vector<uint8_t*> moved_;

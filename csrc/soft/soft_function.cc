@@ -56,7 +56,7 @@ SoftFunction::SoftFunction(const Identity& identity, const Options& options)
       std::lock_guard guard(nic_->lock());
       apply_config();
     }
-    if (!options_.iommu) Machine::instance().attach(*this);
+    if (!options_.iommu) reach_ = std::make_unique<Reach>(*this);
   } catch (...) {
     nic_.reset();  // before its memory
     drop_bars(true);
@@ -86,6 +86,7 @@ void SoftFunction::drop_bars(bool owned) {
 }
 
 SoftFunction::~SoftFunction() {
+  reach_.reset();  // of one whose making failed
   const bool owned = nic_->owned();
   if (!owned) nic_.release();
   drop_bars(owned);
@@ -395,7 +396,7 @@ void SoftFunction::release() {
   }
   nic_->recall(nullptr, SIZE_MAX);
   nic_->stop();
-  if (!options_.iommu) Machine::instance().detach(*this);
+  reach_.reset();
   std::map<uint64_t, Held> held;
   {
     std::lock_guard guard(held_mutex_);
@@ -461,8 +462,8 @@ std::vector<host::Run> SoftFunction::place_physical(uint64_t bytes) {
 }
 
 void SoftFunction::begin_serving() {
-  std::lock_guard guard(held_mutex_);
   if (gone_ || !nic_->owned()) throw host::MachineError(options_.name + " was released");
+  std::lock_guard guard(held_mutex_);
   if (served_) throw host::MachineError(options_.name + " is served already");
   if (!held_.empty()) throw host::MachineError(options_.name + " is in use: this process has memory mapped for it");
   served_.store(true, std::memory_order_release);
@@ -643,15 +644,7 @@ void SoftFunction::map_memory(uint64_t bus, Dma::Remote& remote, uint64_t bytes,
   nic_->dma().map_remote(bus, remote, bytes, access);
 }
 
-void SoftFunction::unmap_memory(uint64_t bus, uint8_t* at, uint64_t bytes) { device_memory_gone(bus, at, bytes); }
-
-void SoftFunction::device_memory(uint64_t bus, uint8_t* at, uint64_t bytes) {
-  if (gone_ || !nic_->owned()) return;
-  std::lock_guard locked(nic_->lock());
-  nic_->dma().map(bus, at, bytes);
-}
-
-void SoftFunction::device_memory_gone(uint64_t bus, uint8_t* at, uint64_t bytes) {
+void SoftFunction::unmap_memory(uint64_t bus, uint8_t* at, uint64_t bytes) {
   if (!nic_->owned()) return;
   {
     std::lock_guard locked(nic_->lock());
@@ -680,6 +673,7 @@ void SoftFunction::check_there(uint32_t id) const {
 bool SoftFunction::bar_load(int bar, uint64_t offset, void* into, size_t bytes) {
   const size_t size = bar_size(bar);
   if (offset > size || bytes > size - offset) return false;
+  if (!nic_->owned()) check_owned();
   std::lock_guard guard(showing_);
   std::memcpy(into, own_registers(bar) + offset, bytes);
   return true;

@@ -33,7 +33,7 @@ struct UnknownId : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class SoftFunction : public host::Function, private Machine::Reacher {
+class SoftFunction : public host::Function {
  public:
   struct Options {
     std::string name;
@@ -169,6 +169,24 @@ class SoftFunction : public host::Function, private Machine::Reacher {
     std::vector<host::Run> runs;
     unsigned holders = 0;
   };
+  // What the machine knows of a function without an IOMMU: an object of its own, for the machine calls it while classes
+  // that derive from the function are still being made.
+  class Reach final : public Machine::Reacher {
+   public:
+    explicit Reach(SoftFunction& function) : function_(function) { Machine::instance().attach(*this); }
+    ~Reach() { Machine::instance().detach(*this); }
+    Reach(const Reach&) = delete;
+    Reach& operator=(const Reach&) = delete;
+    void device_memory(uint64_t bus, uint8_t* at, uint64_t bytes) override {
+      function_.map_memory(bus, at, bytes, Dma::ReadWrite);
+    }
+    void device_memory_gone(uint64_t bus, uint8_t* at, uint64_t bytes) override {
+      function_.unmap_memory(bus, at, bytes);
+    }
+
+   private:
+    SoftFunction& function_;
+  };
   // What alloc_dma or pin gave.
   struct Held {
     std::shared_ptr<Allocation> allocation;  // alloc_dma's, with an IOMMU
@@ -204,9 +222,6 @@ class SoftFunction : public host::Function, private Machine::Reacher {
   void unplace(uintptr_t end);
   host::Memory pin_physical(void* address, size_t bytes, size_t whole);
 
-  void device_memory(uint64_t bus, uint8_t* at, uint64_t bytes) override;
-  void device_memory_gone(uint64_t bus, uint8_t* at, uint64_t bytes) override;
-
   const Identity identity_;
   const Options options_;
   ConfigSpace config_;
@@ -220,6 +235,7 @@ class SoftFunction : public host::Function, private Machine::Reacher {
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<PinnedSegments> segments_;
   std::unique_ptr<Nic> nic_;
+  std::unique_ptr<Reach> reach_;  // null: with an IOMMU
 
   std::mutex held_mutex_;  // what follows; never taken with the NIC's lock held
   std::map<uint64_t, Held> held_;

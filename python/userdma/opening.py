@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 from userdma import _core, families, pci, uverbs
@@ -15,6 +17,17 @@ if TYPE_CHECKING:
 
 _SOFT = ("soft:bnxt", "soft:mlx5")
 _KERNEL = re.compile(r"(mlx[45]|bnxt_re|irdma|hns|efa|erdma|mana|qedr|cxgb4|hfi1|siw|rxe|rocep|roceo|ibp)[\w.\-]+")
+
+
+# What a NIC needs is imported with the first that is opened. A fork waits for that, or the child would find modules
+# that a thread which it has not was importing, and wait for them.
+_importing = threading.RLock()
+os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
+
+
+def _module(name: str) -> Any:
+    with _importing:
+        return importlib.import_module(name)
 
 
 def open(name: str | _core.Function, wire: str | Wire | None = None, iommu: bool = True) -> Nic:
@@ -33,9 +46,7 @@ def open(name: str | _core.Function, wire: str | Wire | None = None, iommu: bool
     if not isinstance(name, str):
         raise TypeError(f"a NIC's name or Function wanted, not {type(name).__name__}")
     if name in _SOFT:
-        from userdma import soft
-
-        make = getattr(soft, name.removeprefix("soft:"))
+        make = getattr(_module("userdma.soft"), name.removeprefix("soft:"))
         return _own(make(wire=_wire(wire), iommu=bool(iommu)))
     if pci.is_name(name):
         _no_soft_options(name, wire, iommu)
@@ -72,9 +83,7 @@ def _no_soft_options(name: str, wire: object, iommu: bool) -> None:
 
 
 def _wire(wire: Any) -> Any:
-    from userdma import soft
-
-    return soft.Wire(wire) if isinstance(wire, str) else wire
+    return _core.Wire(wire) if isinstance(wire, str) else wire
 
 
 def _own(function: _core.Function) -> Nic:
@@ -90,10 +99,12 @@ def _bring_up(function: _core.Function) -> Nic:
     if function.released:
         raise MachineError(f"{function.name} was released: no NIC can be opened on it any more")
     if isinstance(function, _core.Uverbs):
+        _module("userdma.mlx5.kernel")
         return Nic._make(uverbs.open_device(function))
     vendor, device = function.config16(0x00), function.config16(0x02)
     fits = families.find(vendor, device)
     if fits is not None:
+        _module(f"userdma.{fits[0]}.device")
         return Nic._make(families.FAMILIES[fits[0]].open_device(function))
     if (vendor, device) == (0xFFFF, 0xFFFF):
         raise Error(f"{function.name} {function.failure}")

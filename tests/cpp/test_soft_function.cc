@@ -7,11 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
+#include "host/relax.h"
+#include "soft/allocation.h"
 #include "soft/bnxt/soft_bnxt.h"
 #include "soft/gpu.h"
 #include "soft/machine.h"
@@ -409,6 +414,119 @@ TEST_CASE("a forked child has its own copy of memory that was pinned") {
   CHECK(status == 0);
   CHECK(pages.at[0] == 1);
   CHECK(*dma_byte(f, p.runs[0].address + 4096) == 1);
+}
+
+TEST_CASE("a forked child has pinned memory as it was at the fork, and pins memory of its own") {
+  SoftBnxt f(options());
+  master(f);
+  Pages pages(64 * 4096);
+  std::memset(pages.at, 1, pages.bytes);
+  const auto p = f.pin(pages.at, pages.bytes);
+  const auto written =
+      static_cast<std::atomic<bool>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(written != MAP_FAILED);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    while (!*written) usleep(1000);
+    for (size_t i = 0; i < pages.bytes; i += 4096)
+      if (pages.at[i] != 1) _exit(1);
+    SoftBnxt own(options());
+    master(own);
+    // By the bytes of a page, for both processes begin at the same place.
+    uint8_t* more =
+        static_cast<uint8_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(more, 7, 4096);
+    const auto a = own.pin(pages.at, pages.bytes), b = own.pin(more, 4096);
+    std::memset(pages.at, 9, pages.bytes);
+    more[1] = 8;
+    if (*dma_byte(own, a.runs[0].address) != 9 || *dma_byte(own, b.runs[0].address) != 7) _exit(2);
+    if (*dma_byte(own, b.runs[0].address + 1) != 8) _exit(3);
+    own.unpin(a);
+    own.unpin(b);
+    _exit(0);
+  }
+  std::memset(pages.at, 3, pages.bytes);
+  Pages later(4096);  // where the store has room after the fork
+  std::memset(later.at, 4, later.bytes);
+  const auto q = f.pin(later.at, later.bytes);
+  *written = true;
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(*dma_byte(f, p.runs[0].address) == 3);
+  CHECK(*dma_byte(f, q.runs[0].address) == 4);
+  CHECK(later.at[0] == 4);
+  munmap(written, 4096);
+}
+
+TEST_CASE("threads that pin the same memory for two functions: both devices have it") {
+  SoftBnxt one(options()), other(options());
+  master(one);
+  master(other);
+  for (int round = 0; round < 200; round++) {
+    Pages pages(16 * 4096);
+    std::memset(pages.at, 1, pages.bytes);
+    std::atomic<int> ready{0};
+    host::Memory first, second;
+    const auto pin = [&](SoftBnxt& f, host::Memory& into) {
+      ready++;
+      while (ready != 2) std::this_thread::yield();
+      into = f.pin(pages.at, pages.bytes);
+    };
+    std::thread thread([&] { pin(other, second); });
+    pin(one, first);
+    thread.join();
+    pages.at[5 * 4096] = 2;
+    REQUIRE(*dma_byte(one, first.runs[0].address + 5 * 4096) == 2);
+    REQUIRE(*dma_byte(other, second.runs[0].address + 5 * 4096) == 2);
+    one.unpin(first);
+    other.unpin(second);
+  }
+}
+
+TEST_CASE("memory that ends while somebody looks whose it is") {
+  const auto arena = std::make_shared<soft::Arena>();
+  std::atomic<uint8_t*> at{nullptr};
+  std::atomic<bool> end{false};
+  std::thread looks([&] {
+    while (!end) {
+      (void)soft::Allocation::find(at.load());
+      const auto address = reinterpret_cast<uintptr_t>(at.load());
+      (void)soft::Allocation::next(address, address + (1 << 20));
+    }
+  });
+  for (int i = 0; i < 20000; i++) {
+    auto held = soft::Allocation::make(arena, 4096);
+    at = held->data() + i % 2;
+    for (int wait = i % 64; wait; wait--) host::relax();
+    held.reset();
+  }
+  end = true;
+  looks.join();
+  CHECK(arena->allocated() == 0);
+}
+
+// A family's NIC that cannot be made.
+class Failing final : public SoftFunction {
+ public:
+  explicit Failing(const Options& options) : SoftFunction(identity(), options) { throw std::runtime_error("nothing"); }
+
+ private:
+  static soft::Identity identity() {
+    soft::Identity id{};
+    id.bar_bytes[4] = 4096;
+    id.vector_pending = 16;
+    return id;
+  }
+  void stored(int, uint64_t, uint64_t, unsigned) override {}
+  void device_stop() override {}
+};
+
+TEST_CASE("a function whose making failed is not of the machine any more") {
+  for (int i = 0; i < 3; i++) CHECK_THROWS_AS(Failing(options(false)), std::runtime_error);
+  soft::SoftGpu gpu(4096);  // of which the machine tells its functions
+  CHECK(gpu.bus() != 0);
 }
 
 TEST_CASE("a GPU's memory is reached by its bus address where there is no IOMMU, and not where there is one") {

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "host/fork.h"
 #include "host/function.h"
 #include "soft/thread.h"
 
@@ -60,11 +59,7 @@ bool somebody_listens(const sockaddr_un& address) {
 }  // namespace
 
 Server::Server(std::shared_ptr<SoftFunction> function, const Options& options)
-    : function_(std::move(function)),
-      options_(options),
-      generation_(host::fork_generation()),
-      stop_(make_event()),
-      end_(make_event()) {
+    : function_(std::move(function)), options_(options), stop_(make_event()), end_(make_event()) {
   if (function_->addressing() != host::Addressing::Iova) {
     throw host::Error(function_->name() +
                       " has no IOMMU: its bus addresses are those of this machine's memory, not of a guest's");
@@ -177,12 +172,12 @@ void Server::serve_client(Fd socket) {
 }
 
 void Server::close() {
-  std::lock_guard closing(closing_);
-  if (!thread_) return;
-  if (generation_ != host::fork_generation()) {
+  if (!made_here()) {
     (void)thread_.release();  // the parent's
     return;
   }
+  std::lock_guard closing(closing_);
+  if (!thread_) return;
   stopping_.store(true, std::memory_order_release);
   signal(stop_);
   {

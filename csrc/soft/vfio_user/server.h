@@ -10,13 +10,14 @@
 #include <string>
 #include <thread>
 
+#include "host/fork.h"
 #include "soft/soft_function.h"
 #include "soft/vfio_user/fd.h"
 #include "soft/vfio_user/session.h"
 
 namespace userdma::soft::vfio_user {
 
-class Server {
+class Server : public host::MadeHere {
  public:
   struct Options {
     std::string path;   // of the socket
@@ -31,7 +32,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Lets go of the client, and ends. The socket is gone. Any thread; idempotent. The function is not released.
+  // Lets go of the client, and ends. The socket is gone. Any thread; idempotent. The function is not released. In a
+  // forked child: nothing; the server is the parent's.
   void close();
 
   const std::string& path() const { return options_.path; }
@@ -39,8 +41,11 @@ class Server {
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   bool connected() const { return connected_.load(std::memory_order_acquire); }
   uint64_t clients() const { return clients_.load(std::memory_order_acquire); }  // that have come so far
-  // Readable once it has ended.
-  int end_event() const { return end_.get(); }
+  // Readable once it has ended. Throws host::MachineError in a forked child, which would not learn of it.
+  int end_event() const {
+    check_made_here("the server of " + options_.path);
+    return end_.get();
+  }
 
  private:
   void listen();
@@ -51,7 +56,6 @@ class Server {
 
   const std::shared_ptr<SoftFunction> function_;
   const Options options_;
-  const uint64_t generation_;
   Fd listener_;
   ino_t inode_ = 0;  // of its name
   Fd stop_;          // an eventfd: the thread is to end

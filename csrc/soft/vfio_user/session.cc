@@ -68,7 +68,7 @@ bool Session::on(const Message& message, const Negotiate& version) {
 // ---- Memory -------------------------------------------------------------------------------------------------------
 
 bool Session::on(const Message& message, const Map& map) {
-  static const Fd none;
+  const Fd none;
   const int error = memory_.map(map, map.has_memory ? message.fds[0] : none);
   return error ? channel_.refuse(message.header, error) : channel_.reply(message.header);
 }

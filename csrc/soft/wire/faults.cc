@@ -112,12 +112,14 @@ std::unique_ptr<Port> FaultyWire::attach(const uint8_t mac[6], Owner* owner, Are
 }
 
 void FaultyWire::capture(size_t limit) {
+  check_made_here("the wire " + name());
   std::lock_guard guard(mutex_);
   limit_ = limit;
   capturing_.store(limit != 0, std::memory_order_relaxed);
 }
 
 std::vector<std::vector<uint8_t>> FaultyWire::take() {
+  check_made_here("the wire " + name());
   std::lock_guard guard(mutex_);
   return std::exchange(frames_, {});
 }

@@ -1,7 +1,7 @@
 #include "soft/wire/registry.h"
 
-#include <atomic>
 #include <mutex>
+#include <string_view>
 
 #include "host/fork.h"
 #include "host/function.h"
@@ -18,27 +18,22 @@ struct Default {
   std::shared_ptr<Wire> wire;
 };
 
-std::atomic<Default*>& current() {
-  static std::atomic<Default*> instance{[] {
-    host::at_fork_in_child([] { current().store(new Default, std::memory_order_release); });
-    return new Default;
-  }()};
-  return instance;
-}
+constexpr host::OneOfProcess<Default> current;
+
+constexpr std::string_view to_shm = "shm:";
+constexpr std::string_view to_dgram = "dgram:";
 
 }  // namespace
 
 std::shared_ptr<Wire> Wire::named(const std::string& name) {
   if (name.empty()) {
-    Default& wires = *current().load(std::memory_order_acquire);
+    Default& wires = *current;
     std::lock_guard guard(wires.mutex);
     if (!wires.wire) wires.wire = make();
     return wires.wire;
   }
-  static const std::string shm = "shm:";
-  if (name.compare(0, shm.size(), shm) == 0) return make_shm(name.substr(shm.size()));
-  static const std::string dgram = "dgram:";
-  if (name.compare(0, dgram.size(), dgram) == 0) return make_dgram(name.substr(dgram.size()));
+  if (name.starts_with(to_shm)) return make_shm(name.substr(to_shm.size()));
+  if (name.starts_with(to_dgram)) return make_dgram(name.substr(to_dgram.size()));
   throw host::Error("no wire is named \"" + name +
                     "\": \"\" is this process's own, \"shm:NAME\" joins processes, \"dgram:LOCAL,REMOTE\" is one to "
                     "the peer at a Unix socket");

@@ -40,21 +40,15 @@ struct Files {
   std::map<std::string, std::shared_ptr<Shared>> open;
 };
 
-std::atomic<Files*>& current() {
-  static std::atomic<Files*> instance{[] {
-    host::at_fork_in_child([] { current().store(new Files, std::memory_order_release); });
-    // NICs that nobody stopped (a thread of Python's that never ends may hold one) still have their ports then.
-    std::atexit([] {
-      Files& files = *current().load(std::memory_order_acquire);
-      std::unique_lock registry(files.mutex, std::try_to_lock);
-      if (!registry) return;
-      for (auto& [path, shared] : files.open)
-        if (shared) shared->abandon();
-    });
-    return new Files;
-  }()};
-  return instance;
-}
+constexpr host::OneOfProcess<Files> current;
+
+// NICs that nobody stopped (a thread of Python's that never ends may hold one) still have their ports at the end.
+[[maybe_unused]] const int at_exit = std::atexit([] {
+  std::unique_lock registry(current->mutex, std::try_to_lock);
+  if (!registry) return;
+  for (auto& [path, shared] : current->open)
+    if (shared) shared->abandon();
+});
 
 std::string reason() { return std::strerror(errno); }
 
@@ -114,7 +108,7 @@ class Shared::Guard {
 };
 
 Shared::Joined Shared::join(const std::string& name, const uint8_t mac[6]) {
-  Files& files = *current().load(std::memory_order_acquire);
+  Files& files = *current;
   std::lock_guard registry(files.mutex);
   sweep(files.open);
   const std::string path = std::string(folder) + "/" + prefix + name;
@@ -175,7 +169,7 @@ Shared::Joined Shared::take_port(const uint8_t mac[6], std::string& trouble) {
 }
 
 void Shared::leave(unsigned index) {
-  Files& files = *current().load(std::memory_order_acquire);
+  Files& files = *current;
   std::lock_guard registry(files.mutex);
   Guard guard(*this, to_leave);
   if (!(mine_ >> index & 1)) return;  // abandoned: it may be another process's by now
@@ -215,7 +209,7 @@ Shared::~Shared() {
 }
 
 void Shared::remove_abandoned() {
-  Files& files = *current().load(std::memory_order_acquire);
+  Files& files = *current;
   std::lock_guard registry(files.mutex);
   sweep(files.open);
 }

@@ -15,7 +15,9 @@ constexpr uint32_t max_mtu = 4096;  // of RoCE
 
 }  // namespace
 
-Tap::Tap(std::shared_ptr<Wire> wire, const uint8_t mac[6]) : port_(wire->attach(mac, nullptr, nullptr)) {
+Tap::Tap(std::shared_ptr<Wire> wire, const uint8_t mac[6]) {
+  wire->check_made_here("the wire " + wire->name());
+  port_ = wire->attach(mac, nullptr, nullptr);
   if (port_->largest(max_mtu) != max_mtu)
     throw host::Error("the wire " + wire->name() + " carries whole messages, not frames: a tap needs frames");
 }
@@ -43,6 +45,7 @@ void Tap::send_ethernet(const uint8_t* frame, size_t bytes) {
 }
 
 void Tap::pass(const Header& header, const Span& payload) {
+  check_made_here("the tap");
   std::lock_guard guard(mutex_);
   if (!port_) throw host::Error("the tap has left its wire");
   if (!port_->send(header, &payload, payload.bytes ? 1 : 0)) throw host::Error("the wire has no room for a frame now");
@@ -50,6 +53,7 @@ void Tap::pass(const Header& header, const Span& payload) {
 }
 
 std::vector<std::vector<uint8_t>> Tap::receive() {
+  check_made_here("the tap");
   std::lock_guard guard(mutex_);
   if (port_)
     while (port_->receive(*this, batch) > 0) {
@@ -58,6 +62,10 @@ std::vector<std::vector<uint8_t>> Tap::receive() {
 }
 
 void Tap::close() {
+  if (!made_here()) {
+    (void)port_.release();
+    return;
+  }
   std::lock_guard guard(mutex_);
   if (port_) port_->leave();
   port_.reset();

@@ -12,8 +12,9 @@
 
 namespace userdma::soft::wire {
 
-// Any thread may call anything.
-class Tap final : private Sink {
+// Any thread may call anything. In a forked child of who made it, calls throw host::MachineError, and its end leaves
+// the parent's where it is.
+class Tap final : private Sink, public host::MadeHere {
  public:
   // Throws host::Error: as Wire::attach, and if the wire carries packets that are no frames (Port::largest).
   Tap(std::shared_ptr<Wire> wire, const uint8_t mac[6]);

@@ -18,6 +18,8 @@
 #include <memory>
 #include <string>
 
+#include "host/fork.h"
+
 namespace userdma::soft {
 class Arena;
 }
@@ -201,8 +203,9 @@ class Port {
   virtual Counts counts() const { return {}; }
 };
 
-// A wire. Any thread may call anything.
-class Wire : public std::enable_shared_from_this<Wire> {
+// A wire. Any thread may call anything. In a forked child, nothing of its parent's: a call that would have to wait for
+// its lock throws host::MachineError.
+class Wire : public std::enable_shared_from_this<Wire>, public host::MadeHere {
  public:
   virtual ~Wire() = default;
 
