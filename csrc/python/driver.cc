@@ -538,9 +538,11 @@ PyObject* wait(Qp& qp, Side side, uint64_t us) {
     if (qp.outstanding(side) == 0) Py_RETURN_NONE;
     if (now() < deadline) continue;
     if (last || idle.rest == nullptr) Py_RETURN_NONE;
-    // This process may have been stopped past the bound: the NIC's thread lands right now what arrived meanwhile.
+    // This process may have been stopped past the bound: what arrived meanwhile lands right now, here or, if the NIC's
+    // thread is at it, there.
     last = true;
     Unlocked unlocked;
+    if (idle.run != nullptr) idle.run(idle.self, false);
     idle.rest(idle.self, ticket, kLongestNap);
   }
 }
