@@ -165,6 +165,16 @@ void bind_soft_function(py::module_& m) {
           },
           py::arg("bus"), py::arg("data"))
       .def(
+          "dma_publish",
+          [](SoftFunction& self, uint64_t bus, const py::buffer& data) {
+            const Bytes bytes(data);
+            if (!unlocked([&] { return self.dma_publish(bus, bytes.data(), bytes.size()); })) {
+              raise_fault(bus, bytes.size(), true);
+            }
+          },
+          py::arg("bus"), py::arg("data"),
+          "As dma_write, but that the last byte is there only once all others are, and right after them.")
+      .def(
           "ingress", [](SoftFunction& self, bool open) { self.ingress(open); }, py::arg("open"))
       .def("counts", [](SoftFunction& self) { return numbers(unlocked([&] { return self.counts(); })); })
       .def("stats", [](SoftFunction& self) { return numbers(unlocked([&] { return self.stats(); })); })

@@ -706,6 +706,17 @@ bool SoftFunction::dma_write(uint64_t bus, const void* from, size_t bytes) {
   return nic().dma().write(bus, from, bytes);
 }
 
+bool SoftFunction::dma_publish(uint64_t bus, const void* from, size_t bytes) {
+  if (!owned()) return false;
+  if (bytes == 0) return true;
+  std::lock_guard guard(nic().lock());
+  Dma& dma = nic().dma();
+  const size_t most = bytes - 1;
+  if (most != 0 && !dma.write(bus, from, most)) return false;
+  std::atomic_thread_fence(std::memory_order_release);
+  return dma.write(bus + most, static_cast<const uint8_t*>(from) + most, 1);
+}
+
 SoftFunction::Counts SoftFunction::stats() {
   check_owned();
   std::lock_guard guard(nic().lock());

@@ -121,6 +121,8 @@ class SoftFunction : public host::Function {
   bool bar_store(int bar, uint64_t offset, const void* from, size_t bytes);
   bool dma_read(uint64_t bus, void* into, size_t bytes);
   bool dma_write(uint64_t bus, const void* from, size_t bytes);
+  // The same, but that the last byte is there only once all others are, and right after them: a host looks at it.
+  bool dma_publish(uint64_t bus, const void* from, size_t bytes);
 
   void ingress(bool open) { nic_->ingress(open); }  // whether its RoCE takes packets
 

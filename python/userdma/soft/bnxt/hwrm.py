@@ -34,7 +34,7 @@ CHIP = 0x1760  # CHIP_NUM_57608 (bnxt.h)
 FID = 0x0001
 LONGEST_REQUEST = 1024  # of a short command's request, which lies in the driver's memory
 LONGEST_ANSWER = 704  # HWRM_MAX_RESP_LEN
-SECONDS = 0.5  # def_req_timeout (DFLT_HWRM_CMD_TIMEOUT is 500 ms)
+SECONDS = 30  # def_req_timeout: what answers is a process among others (DFLT_HWRM_CMD_TIMEOUT is 500 ms)
 DOORBELL_KB = 64  # legacy_l2_db_size_kb: where, in BAR 2, the doorbells are
 DRV_RGTR_FLAGS = 0x1FFF  # FUNC_DRV_RGTR_REQ_FLAGS_*: none of them changes what this firmware does
 
@@ -164,13 +164,10 @@ class Hwrm:
             self._write(head, answer)
 
     def _write(self, head: Fields, answer: bytes) -> None:
-        """The last byte, `valid`, after all others: the driver may look at any time. Then a completion, if asked."""
-        address = head.resp_addr
-        core = self._firmware.core
+        """The last byte, `valid`, after all others: the driver may look at any time. And right after them: once it sees
+        the length, bnxt_en waits for it no longer than 50 ms. Then a completion, if asked."""
         try:
-            if len(answer) > 1:
-                core.dma_write(address, answer[:-1])
-            core.dma_write(address + len(answer) - 1, answer[-1:])
+            self._firmware.core.dma_publish(head.resp_addr, answer)
         except _core.DmaFault:
             self._firmware.dropped["hwrm_answer_fault"] += 1
             return
@@ -219,7 +216,7 @@ class Hwrm:
             "chip_platform_type": table.ChipPlatform.ASIC,
             "max_req_win_len": table.MAX_REQUEST,
             "max_resp_len": LONGEST_ANSWER,
-            "def_req_timeout": int(SECONDS * 1000),  # milliseconds
+            "def_req_timeout": SECONDS * 1000,  # milliseconds
             "always_1": 1,
             "max_ext_req_len": LONGEST_REQUEST,
             "max_req_timeout": 40,  # seconds (HWRM_CMD_MAX_TIMEOUT is 40,000 ms)
