@@ -344,7 +344,7 @@ TEST_CASE("memory that is had by asking") {
   bool replied = false, asked = false;
   while (!replied || !asked) {
     pollfd ready{client.socket.get(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 5000) == 1);
+    REQUIRE(::poll(&ready, 1, -1) == 1);
     Header header;
     REQUIRE(::recv(client.socket.get(), &header, sizeof header, MSG_PEEK) == sizeof header);
     if (header.flags & flag::kReply) {
@@ -359,22 +359,37 @@ TEST_CASE("memory that is had by asking") {
   CHECK(done);
   CHECK(std::memcmp(guest.data() + 0x1000, word, sizeof word) == 0);
 
-  // An error, an answer that is too short, and none at all: a fault each time.
-  for (const int kind : {0, 1, 2}) {
-    CAPTURE(kind);
+  // An error, and an answer that is too short: a fault each time.
+  for (const bool error : {true, false}) {
+    CAPTURE(error);
     std::thread again([&] { done = function->dma_read(0x10000, got.data(), 16); });
     const auto request = client.take();
     Header header = request->header;
-    header.flags = flag::kReply | (kind == 0 ? flag::kError : 0);
-    header.error = kind == 0 ? EFAULT : 0;
-    Buffer payload = kind == 1 ? bytes(DmaAccess{0x10000, 16}) : Buffer();
+    header.flags = flag::kReply | (error ? flag::kError : 0);
+    header.error = error ? EFAULT : 0;
+    const Buffer payload = error ? Buffer() : bytes(DmaAccess{0x10000, 16});
     header.size = static_cast<uint32_t>(sizeof header + payload.size());
-    if (kind != 2) client.put(header, payload);
+    client.put(header, payload);
     again.join();
     CHECK_FALSE(done);
   }
-  // The client was silent: it is not waited for again.
-  CHECK_FALSE(function->dma_read(0x10000, got.data(), 16));
+}
+
+TEST_CASE("a client that does not answer for its memory") {
+  auto function = make_function();
+  constexpr std::chrono::milliseconds patience{100};
+  Served client(*function, true, patience);
+  REQUIRE(client.enable() == 0);
+  REQUIRE(client.map(0, 1 << 12, nullptr) == 0);
+  uint8_t byte;
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_FALSE(function->dma_read(0, &byte, 1));
+  CHECK(std::chrono::steady_clock::now() - start >= patience);
+  CHECK(client.take()->header.command == command::kDmaRead);
+  // It was silent: it is not asked again.
+  CHECK_FALSE(function->dma_read(0, &byte, 1));
+  CHECK(client.send(command::kGetInfo, bytes(16, 0, 0, 0)));
+  CHECK(client.take()->header.command == command::kGetInfo);
 }
 
 TEST_CASE("a client that leaves while the device waits for its memory") {

@@ -87,11 +87,12 @@ inline uint64_t signalled(const Fd& event) {
   return ::read(event.get(), &count, sizeof count) == sizeof count ? count : 0;
 }
 
-// A served function and its client, which are in this thread and in another one.
+// A served function and its client, which are in this thread and in another one. The device waits for the client as
+// long as a busy machine may take.
 class Served {
  public:
   explicit Served(SoftFunction& function, bool negotiate = true,
-                  std::chrono::milliseconds patience = std::chrono::seconds(1)) {
+                  std::chrono::milliseconds patience = std::chrono::seconds(60)) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) std::abort();
     socket = Fd(ends[0]);
