@@ -21,7 +21,7 @@ NAME = "userdma.agent"
 
 def port():
     """The file of our port, which the driver makes when it is ready."""
-    for _ in range(1000):
+    for _ in range(12000):
         folder = "/sys/class/virtio-ports"
         for each in os.listdir(folder) if os.path.isdir(folder) else ():
             with open(f"{folder}/{each}/name") as file:

@@ -104,7 +104,7 @@ class Guest:
         cpus: int = 2,
         share: str | Path | None = None,
         name: str = "guest",
-        boot: float = 300,
+        boot: float = 600,
     ) -> None:
         self.name = name
         self.folder = Path(tempfile.mkdtemp(prefix="userdma-guest-"))
@@ -157,6 +157,7 @@ class Guest:
         words = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off rcupdate.rcu_expedited=1"
         # On a busy machine the timer that is tried at boot comes late, and the clocks seem to be wrong.
         words += " no_timer_check nowatchdog tsc=reliable rcupdate.rcu_cpu_stall_timeout=300"
+        words += " workqueue.watchdog_thresh=0 sysctl.kernel.hung_task_timeout_secs=0"
         words += " intel_iommu=on" if iommu else " intel_iommu=off"
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-name", self.name]
         command += ["-run-with", "exit-with-parent=on"]
@@ -211,7 +212,7 @@ class Guest:
             process.write_end()
         return process
 
-    def run(self, command: str | Sequence[str], *, check: bool = True, timeout: float = 120, **options: Any) -> Result:
+    def run(self, command: str | Sequence[str], *, check: bool = True, timeout: float = 600, **options: Any) -> Result:
         """Run a program, or a line for the shell, to its end; its status must be 0 unless `check` is False."""
         process = self.start(command, **options)
         result = process.wait(timeout)
@@ -257,7 +258,7 @@ class Guest:
         )
 
     def pytest(
-        self, folder: Path, *arguments: str, timeout: float = 600, prefix: Sequence[str] = (), **options: Any
+        self, folder: Path, *arguments: str, timeout: float = 1800, prefix: Sequence[str] = (), **options: Any
     ) -> str:
         """Run tests of a folder in the guest with its own pytest; none may fail. What it said.
 
@@ -266,7 +267,7 @@ class Guest:
         target = f"/work/{folder.name}"
         self.run(["rm", "-rf", target])
         self.put(folder, target)
-        words = [*prefix, "python3", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--timeout", "300"]
+        words = [*prefix, "python3", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--timeout", "900"]
         words += ["-m", "not slow and not sources", *arguments]
         return self.run(words, cwd=target, timeout=timeout, **options).output
 
@@ -279,10 +280,10 @@ class Guest:
     def qmp(self, command: str, **arguments: Any) -> Any:
         """Have QEMU do something, by its monitor."""
         if self._monitor is None:
-            self._monitor = Monitor(self._connect("qmp", 10))
+            self._monitor = Monitor(self._connect("qmp", 120))
         return self._monitor.execute(command, arguments)
 
-    def unplug(self, id: str, timeout: float = 30) -> None:
+    def unplug(self, id: str, timeout: float = 120) -> None:
         """Take a device out, as one does with `device_del`, until it is gone."""
         self.qmp("device_del", id=id)
         assert self._monitor is not None
@@ -458,7 +459,7 @@ class Process:
         """Its status, None while it runs."""
         return self._status
 
-    def expect(self, text: str, timeout: float = 60) -> str:
+    def expect(self, text: str, timeout: float = 300) -> str:
         """Wait until it has said `text`; all that it said."""
         with self._changed:
             self._changed.wait_for(
@@ -469,7 +470,7 @@ class Process:
                 raise GuestError(self._guest._last(f"{self} has not said {text!r} within {timeout} s:\n{said}"))
             return self._data[EXIT].decode(errors="replace")
 
-    def wait(self, timeout: float = 60) -> Result:
+    def wait(self, timeout: float = 300) -> Result:
         """Wait for its end."""
         with self._changed:
             self._changed.wait_for(lambda: self._status is not None or self._lost, timeout)
@@ -490,13 +491,13 @@ class Monitor:
         self._connection = connection
         self._received = b""
         self._events: list[dict[str, Any]] = []
-        self._read(30)
+        self._read(120)
         self.execute("qmp_capabilities", {})
 
     def execute(self, command: str, arguments: Mapping[str, Any]) -> Any:
         self._connection.sendall(json.dumps({"execute": command, "arguments": dict(arguments)}).encode() + b"\n")
         while True:
-            answer = self._read(30)
+            answer = self._read(120)
             if "event" in answer:
                 self._events.append(answer)
             elif "error" in answer:

@@ -71,7 +71,7 @@ LISTENING = "grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6 || rdma resource show c
 
 def until(condition: str) -> str:
     """A line for the shell that waits for it, as long as a busy machine may take."""
-    return f"for _ in $(seq 600); do if {condition}; then exit; fi; sleep 0.1; done; exit 1"
+    return f"while [ $SECONDS -lt 300 ]; do if {condition}; then exit; fi; sleep 0.1; done; exit 1"
 
 
 def mend_rdma_core(kernel: str, guest: Guest) -> dict[str, str]:
@@ -106,7 +106,7 @@ class Machine:
         return self._function
 
     def run(self, command: str) -> str:
-        return self.guest.run(command, timeout=300).output
+        return self.guest.run(command, timeout=600).output
 
     def load(self, *, roce: bool = True) -> None:
         """Loads the drivers."""
@@ -133,7 +133,7 @@ class Machine:
 
     def ping(self, to: str, *options: str) -> None:
         # Until three answers came: without a deadline it waits for the last no longer than twice as for another.
-        said = self.run(f"ping -c 3 -i 0.2 -w 60 {' '.join(options)} {to}")
+        said = self.run(f"ping -c 3 -i 0.2 -w 300 {' '.join(options)} {to}")
         received = re.search(r" (\d+) received,", said)
         assert received and int(received[1]) >= 3, said
 
@@ -219,7 +219,7 @@ class Lab:
         while self._ends:
             self._ends.pop()()
 
-    def both(self, server: str, client: str, timeout: float = 300) -> tuple[Result, Result]:
+    def both(self, server: str, client: str, timeout: float = 600) -> tuple[Result, Result]:
         """A program on the first machine, and its client on the second once it listens."""
         one, two = (machine.guest for machine in self.machines)
         first = one.start(server, env=self.env)
@@ -229,7 +229,7 @@ class Lab:
                 if time.monotonic() > end:
                     raise GuestError(f"{server} does not listen")
             second = two.run(client, check=False, timeout=timeout, env=self.env)
-            if second.status and not first.ended(5):
+            if second.status and not first.ended(60):
                 first.kill()
             return first.wait(timeout), second
         except BaseException:

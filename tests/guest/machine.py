@@ -40,13 +40,13 @@ class Machine:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{self.folder}/qtest")
             listener.listen(1)
-            listener.settimeout(60)
+            listener.settimeout(300)
             with open(self.folder / "qemu", "wb") as log:
                 self._qemu = subprocess.Popen(
                     [*command, *arguments], stdout=log, stderr=log, env={**os.environ, **environment}
                 )
             self._socket, _ = listener.accept()
-        self._socket.settimeout(60)
+        self._socket.settimeout(300)
         self._words = self._socket.makefile("rw", newline="\n")
 
     def __enter__(self) -> Machine:

@@ -85,7 +85,7 @@ def main() -> int:
                     print(f"guest: the time limit of {options.time_limit:g} s is over", file=sys.stderr)
                     print(f"guest: console kept in {guest.keep('time-limit')}", file=sys.stderr)
                     return TIMED_OUT
-            status = process.wait(1).status
+            status = process.wait(60).status
             if status != 0:
                 print(f"guest: status {status}; console kept in {guest.keep('status')}", file=sys.stderr)
             if options.console:

@@ -20,6 +20,7 @@ from userdma import Endpoint, Qp, Region, RemoteMemory, Side
 
 sys.path.insert(0, str(HERE / "inside"))
 
+import patient  # noqa: F401
 from pattern import PIECE, pattern
 from peer import RIGHTS, expect
 
@@ -47,7 +48,7 @@ def served(wire: str, *sockets: Path) -> Iterator[None]:
         yield
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        assert server.wait(120) == 0
 
 
 def test_a_guest_and_a_program_of_the_host(kernel: str, tmp_path: Path, wire: str) -> None:
@@ -62,7 +63,7 @@ def test_a_guest_and_a_program_of_the_host(kernel: str, tmp_path: Path, wire: st
         guest.bind(BUS, "vfio-pci")
         guest.put(HERE / "inside", "/work/inside")
         program = guest.start(["python3", "peer.py", BUS], cwd="/work/inside", input=None)
-        words = program.expect("ready\n", timeout=180).split("here: ")[1].split()
+        words = program.expect("ready\n", timeout=600).split("here: ")[1].split()
         endpoint, there = Endpoint.from_bytes(bytes.fromhex(words[0])), RemoteMemory.from_bytes(bytes.fromhex(words[1]))
 
         # What is sent, where the answer lands, what the guest reads, what it writes.
@@ -72,12 +73,12 @@ def test_a_guest_and_a_program_of_the_host(kernel: str, tmp_path: Path, wire: st
         qp.connect(endpoint, remote=RIGHTS)
         qp.receive(region, PIECE, PIECE)
         program.write(f"{qp.endpoint.to_bytes().hex()} {region.remote(2 * PIECE).to_bytes().hex()}\n".encode())
-        program.expect("connected", timeout=120)
+        program.expect("connected", timeout=600)
         qp.send(region, 0, PIECE)
         expect(qp, Side.SEND, PIECE)
         expect(qp, Side.RECEIVE, PIECE)
         assert region.read(PIECE, PIECE) == pattern(2)
-        program.expect("all of it arrived", timeout=120)
+        program.expect("all of it arrived", timeout=600)
         assert region.read(3 * PIECE, PIECE) == pattern(3)
 
         # And the other way: this program reads and writes the guest's memory, which does nothing meanwhile.
@@ -87,7 +88,7 @@ def test_a_guest_and_a_program_of_the_host(kernel: str, tmp_path: Path, wire: st
         qp.write((region, PIECE), there, PIECE)
         expect(qp, Side.SEND, PIECE)
         program.write(b"\n")
-        result = program.wait(120)
+        result = program.wait(600)
         assert result.status == 0, result.output
         assert "the first half has pattern 2" in result.output
 
@@ -111,5 +112,5 @@ def test_guests_of_two_servers(kernel: str, tmp_path: Path, wire: str) -> None:
         one.run(until(LISTENING))
         said = two.guest.run("rping -c -a 10.0.0.1 -C 5 -V -v", env=env).output
         assert said.count("rdma-ping-") == 5
-        assert listening.wait(60).status == 0
+        assert listening.wait(600).status == 0
         assert [machine.complaints() for machine in machines] == [[], []]

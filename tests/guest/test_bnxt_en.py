@@ -31,7 +31,7 @@ print(total, digest.hexdigest(), flush=True)
 """
 SEND = r"""
 import random, socket, sys
-connection = socket.create_connection((sys.argv[1], 7000), timeout=60)
+connection = socket.create_connection((sys.argv[1], 7000), timeout=300)
 connection.sendall(random.Random(5).randbytes(int(sys.argv[2])))
 connection.close()
 """
@@ -46,9 +46,9 @@ def two(lab: Lab) -> tuple[Machine, Machine]:
 
 def stream(sender: Machine, receiver: Machine, to: str, size: int) -> None:
     process = receiver.guest.start(["python3", "-c", RECEIVE])
-    process.expect("listening", timeout=60)
-    sender.guest.run(["python3", "-c", SEND, to, str(size)], timeout=300)
-    total, digest = process.wait(300).output.split()[-2:]
+    process.expect("listening")
+    sender.guest.run(["python3", "-c", SEND, to, str(size)], timeout=600)
+    total, digest = process.wait(600).output.split()[-2:]
     assert (int(total), digest) == (size, hashlib.sha256(random.Random(5).randbytes(size)).hexdigest())
 
 

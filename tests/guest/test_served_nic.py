@@ -19,7 +19,7 @@ BARS = {0: 0xE0000000, 2: 0xE0100000, 4: 0xE0200000}
 ANSWER, REQUEST, MESSAGE = 0x100000, 0x200000, 0x300000
 
 
-def until(true: Callable[[], Any], seconds: float = 20) -> None:
+def until(true: Callable[[], Any], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end

@@ -18,6 +18,7 @@ from userdma import Access, Endpoint, Qp, Region, RemoteMemory, Side, soft
 
 sys.path.insert(0, str(HERE / "inside"))
 
+import patient  # noqa: F401
 from pattern import PIECE, pattern
 from peer import expect
 
@@ -51,7 +52,7 @@ def test_both_ways(kernel: str, boot: Callable[..., Guest], tmp_path: Path, mtu:
         program = guest.start(
             ["python3", "soft_roce.py", "rxe0", ADDRESS, str(mtu), str(rounds)], cwd="/work/inside", input=None
         )
-        there: dict[str, Any] = json.loads(program.expect("}\n", timeout=120).split("here: ")[1].splitlines()[0])
+        there: dict[str, Any] = json.loads(program.expect("}\n", timeout=600).split("here: ")[1].splitlines()[0])
         gid = bytes(10) + b"\xff\xff" + bytes(map(int, ADDRESS.split(".")))
         memory = RemoteMemory(there["address"], there["rkey"], 2 * PIECE)
 
@@ -68,12 +69,12 @@ def test_both_ways(kernel: str, boot: Callable[..., Guest], tmp_path: Path, mtu:
             region.write(0, pattern(10 * n + 1))
             region.write(2 * PIECE, pattern(10 * n + 4))
             qp.receive(region, PIECE, PIECE)
-            program.expect(f"round {n}", timeout=120)
+            program.expect(f"round {n}", timeout=600)
             qp.send(region, 0, PIECE)
             expect(qp, Side.SEND, PIECE)
             expect(qp, Side.RECEIVE, PIECE)
             assert region.read(PIECE, PIECE) == pattern(10 * n + 2)
-            program.expect(f"the host's turn {n}", timeout=120)
+            program.expect(f"the host's turn {n}", timeout=600)
             assert region.read(3 * PIECE, PIECE) == pattern(10 * n + 3)
             assert int.from_bytes(region.read(4 * PIECE, 8), sys.byteorder) == 7 + 5 * (n + 1)
             qp.read(memory, (region, 0), PIECE)
@@ -83,6 +84,6 @@ def test_both_ways(kernel: str, boot: Callable[..., Guest], tmp_path: Path, mtu:
             qp.write((region, 0), RemoteMemory(memory.address + PIECE, memory.rkey, PIECE), PIECE)
             expect(qp, Side.SEND, PIECE)
             program.write(b"\n")
-        result = program.wait(120)
+        result = program.wait(600)
         assert result.status == 0, result.output
         assert "all of it arrived" in result.output

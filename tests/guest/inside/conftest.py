@@ -85,7 +85,7 @@ def exchange(nic: Any) -> None:
     region.write(0, b"to itself")
     qp.receive(region, 4096, 4096)
     qp.send(region, 0, 9)
-    done = qp.wait(Side.RECEIVE, us=30_000_000)
+    done = qp.wait(Side.RECEIVE, us=120_000_000)
     assert done is not None and done.ok and done.bytes == 9, done
     assert region.read(4096, 9) == b"to itself"
     qp.destroy()

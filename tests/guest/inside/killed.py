@@ -111,11 +111,11 @@ class Child:
     def begin(self) -> None:
         self.pipe.send("begin")
 
-    def ask(self, *request: object, timeout: float = 60) -> Any:
+    def ask(self, *request: object, timeout: float = 300) -> Any:
         self.pipe.send(request)
         return self.answer(timeout)
 
-    def answer(self, timeout: float = 60) -> Any:
+    def answer(self, timeout: float = 300) -> Any:
         """What it sends next; raises EOFError where it was killed."""
         assert self.pipe.poll(timeout), "the process says nothing"
         found = self.pipe.recv()
@@ -125,7 +125,7 @@ class Child:
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = 300) -> int:
         """Its status: minus the signal that ended it."""
         end = time.monotonic() + timeout
         while self._status is None:
@@ -144,7 +144,7 @@ class Child:
         self.pipe.close()
 
 
-def taken(qp: Qp, side: Side, us: int = 30 * SECOND) -> Completion:
+def taken(qp: Qp, side: Side, us: int = 120 * SECOND) -> Completion:
     found = qp.wait(side, us=us)
     assert found is not None, f"no completion of the {side.name} ring"
     assert found.ok, found.message

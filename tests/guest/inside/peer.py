@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+import patient  # noqa: F401
 from pattern import PIECE, pattern
 
 import userdma
@@ -17,7 +18,7 @@ RIGHTS = Access.READ | Access.WRITE
 
 
 def expect(qp: Qp, side: Side, length: int) -> None:
-    done = qp.wait(side, us=60 * SECOND)
+    done = qp.wait(side, us=120 * SECOND)
     assert done is not None, f"no completion of the {side.name} ring"
     assert done.ok, done.message
     assert done.bytes == length, done

@@ -22,7 +22,7 @@ def message(one: Qp, two: Qp, source: Region, target: Region) -> userdma.Complet
     """The receiver's completion of a message; None if the sender's failed first."""
     two.receive(target, 0, 4096)
     one.send(source, 0, 64)
-    return two.wait(Side.RECEIVE, us=20 * SECOND)
+    return two.wait(Side.RECEIVE, us=120 * SECOND)
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     assert done is not None and done.ok, done
     print("at work", flush=True)
     _, two, _, target = work
-    end = time.monotonic() + 100
+    end = time.monotonic() + 500
     two.receive(target, 0, 4096)
     while (failed := two.poll(Side.RECEIVE)) is None:
         failed = two.wait(Side.RECEIVE, us=SECOND)

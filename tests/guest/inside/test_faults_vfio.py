@@ -68,11 +68,11 @@ def test_the_nic_reports_it() -> None:
         one, two = pairs[0]
         two.receive(theirs, 0, PAGE)
         one.send(lost, 0, 64)
-        failed = one.wait(Side.SEND, us=20_000_000)
+        failed = one.wait(Side.SEND, us=120_000_000)
         assert failed is not None and failed.error is ErrorKind.LOCAL_PROTECTION, failed
         assert theirs.read(0, 64) == bytes(64)
         one, two = pairs[1]
         two.receive(theirs, 0, PAGE)
         one.send(mine, 0, 9)
-        done = two.wait(Side.RECEIVE, us=20_000_000)
+        done = two.wait(Side.RECEIVE, us=120_000_000)
         assert done is not None and done.ok and theirs.read(0, 9) == b"as before"

@@ -63,7 +63,7 @@ class Arena:
 
     def serve(self, child: Child, seconds: float | None, once: bool = True) -> tuple[list[str], int]:
         """Do what a child asks for until it dies, is killed after so many seconds, or has run once."""
-        end = time.monotonic() + (60 if seconds is None else seconds)
+        end = time.monotonic() + (300 if seconds is None else seconds)
         needed = 0
         made: list[Any] = []
         while True:
@@ -114,9 +114,11 @@ class Arena:
             if self.physical:
                 # The NIC goes on, or nothing would be at stake.
                 assert masters_the_bus() or not at_work
-                before = self.peer.ask("state")
-                time.sleep(0.2)
-                now = self.peer.ask("state")
+                before = now = self.peer.ask("state")
+                end = time.monotonic() + 60
+                while at_work and now[1] == before[1] and not now[2] and time.monotonic() < end:
+                    time.sleep(0.2)
+                    now = self.peer.ask("state")
                 assert not at_work or (now[1] > before[1] and now[2] == ""), (before, now)
             else:
                 assert not masters_the_bus()

@@ -23,11 +23,11 @@ def test_the_driver_lets_it_go() -> None:
         qp.connect(qp.endpoint)
         qp.receive(region, 0, 4096)
         (DRIVER / "unbind").write_text(BUS)
-        found = qp.wait(Side.RECEIVE, us=60_000_000)
+        found = qp.wait(Side.RECEIVE, us=120_000_000)
         assert found is not None and found.error is ErrorKind.FLUSHED
         assert found.message.endswith(f"flushed, as the queue pair had failed: the function {WHY}"), found.message
         qp.send(region, 0, 8)  # its doorbell goes nowhere
-        sent = qp.wait(Side.SEND, us=1_000_000)
+        sent = qp.wait(Side.SEND, us=60_000_000)
         assert sent is not None and sent.error is ErrorKind.FLUSHED
         region.write(0, b"still ours")
         assert region.read(0, 10) == b"still ours"
@@ -39,7 +39,7 @@ def test_the_driver_lets_it_go() -> None:
         userdma.open("mlx5_0")
     (DRIVER / "bind").write_text(BUS)
     subprocess.run("ip address add 10.9.9.9/24 dev eth0 && ip link set eth0 up", shell=True, check=True)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while True:
         try:
             nic = userdma.open("mlx5_0")

@@ -24,7 +24,7 @@ def nic() -> Iterator[Nic]:
 
 
 def done(qp: Qp, side: Side) -> userdma.Completion:
-    found = qp.wait(side, us=20 * SECOND)
+    found = qp.wait(side, us=120 * SECOND)
     assert found is not None
     return found
 

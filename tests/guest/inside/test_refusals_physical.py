@@ -182,7 +182,7 @@ def test_only_its_own_memory() -> None:
             qp.connect(qp.endpoint)
             qp.receive(other, 0, 4096)
             qp.send(region, 0, 8)
-            done = qp.wait(Side.RECEIVE, us=20_000_000)
+            done = qp.wait(Side.RECEIVE, us=120_000_000)
             assert done is not None and done.ok, done
             assert other.read(0, 8) == b"in place"
             qp.destroy()

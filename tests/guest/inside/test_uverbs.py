@@ -88,7 +88,7 @@ def link() -> Iterator[None]:
     ):
         subprocess.run(command.split(), check=True)
     subprocess.run(["rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "v0"], check=True)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not Path("/dev/infiniband/uverbs0").exists():
         assert time.monotonic() < end
         time.sleep(0.1)
