@@ -49,7 +49,7 @@ pytest: setup-tests install
 	$(bin)/python -m pytest -m "not slow" $(PYTEST)
 
 slow: setup-tests install
-	$(bin)/python -m pytest -m slow --timeout 1800 $(PYTEST)
+	$(bin)/python -m pytest -m slow --timeout 3600 $(PYTEST)
 
 lint: setup-tests
 	$(bin)/ruff check .

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from bare import NoAnswer, Refusal
+from patience import SECONDS
 from userdma import _core
 from userdma.bnxt import hwrm, rcfw
 from userdma.messages import Fields
@@ -49,7 +50,7 @@ class Bare:
         self.doorbells = function.map(2)
         self.answer_memory = self.dma(PAGE)
         self.sequence = 0
-        self.patience = 2.0  # seconds
+        self.patience = SECONDS
         self.doorbell = 0
         self.command_ring: Any = None
         self.slots = 0

@@ -13,6 +13,7 @@ from operator import xor
 from typing import Any
 
 from bare import NoAnswer, Refusal
+from patience import SECONDS
 from userdma.messages import Fields
 from userdma.mlx5.commands import COMMANDS
 from userdma.mlx5.constants import Pages, QpState
@@ -55,7 +56,7 @@ class Bare:
         self.enable()
         self.registers = function.map(0)
         self.token = 0
-        self.patience = 2.0  # seconds
+        self.patience = SECONDS
         self.queue = self.dma(PAGE)
         self.boxes = self.dma(1 << 20)
         self.given: list[Any] = []  # memory behind pages

@@ -4,6 +4,9 @@ Tests take lists of NIC names (``--nics``, or the environment variable USERDMA_N
 by semicolons. What needs one NIC runs on each distinct name; what has two ends takes the first two of each list, which
 must reach each other, and of a single name has both ends on that NIC, unless it is marked ``two_nics``. What chooses
 the NIC's faults, or what it answers, makes soft NICs of its own: of each family, unless it is marked ``families``.
+
+The machine may be slow, and may stop a thread for seconds (`patience`): pairs are patient but where a test is marked
+``hasty``, and Hypothesis knows no deadline.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import userdma
+from patience import HASTY, PATIENT, drivers, programs
 from steps import channels
 from userdma import Completion, Nic, Qp, Side, _core
 
@@ -32,7 +37,14 @@ MARKERS = (
     "slow: takes more than a few seconds",
     "sources: needs the tree, not only the installed package",
     "no_sanitizer: starts programs, or needs a speed, that a sanitizer does not go with",
+    "hasty: its pairs, and its programs', give up as users' do, after seven retries of 67 ms",
 )
+
+# The same examples in each run, however long one takes.
+settings.register_profile(
+    "userdma", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("userdma")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +89,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "family" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("families")
         metafunc.parametrize("family", marker.args if marker else FAMILIES)
+
+
+@pytest.fixture(scope="session")
+def patient_programs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder for PYTHONPATH."""
+    return programs(tmp_path_factory.mktemp("patience"))
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, patient_programs: str) -> Iterator[None]:
+    """Patient pairs, of this process and of those that it starts, unless the test is `hasty`."""
+    if request.node.get_closest_marker("hasty") is not None:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch, drivers(PATIENT):
+        patch.setenv("PYTHONPATH", patient_programs, prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture
@@ -176,14 +205,19 @@ def connected(a: Nic, b: Nic | None = None, **options: Any) -> tuple[Qp, Qp]:
     return connect(Qp.make(a), Qp.make(b or a), **options)
 
 
-def take(qp: Qp, side: Side, us: int = 20 * SECOND) -> Completion:
+def hasten(qp: Qp) -> None:
+    """A soft NIC's pair whose peer is gone for good: the retries that are left are as short as a program's."""
+    qp.nic.function.qp_modify(qp.number, {"timeout": HASTY})  # type: ignore[attr-defined]
+
+
+def take(qp: Qp, side: Side, us: int = 60 * SECOND) -> Completion:
     """The next completion, which must come."""
     found = qp.wait(side, us=us)
     assert found is not None, f"no completion of the {side.name} ring within {us} us"
     return found
 
 
-def done(qp: Qp, side: Side, us: int = 20 * SECOND) -> int:
+def done(qp: Qp, side: Side, us: int = 60 * SECOND) -> int:
     """The bytes of the next completion, which must be a good one."""
     found = take(qp, side, us)
     assert found.ok, found.message

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bare_bnxt import PAGE, Bare
+from patience import eventually
 from userdma.bnxt import hwrm, hwrm_ethernet
 
 # bnxt.h DBR_*
@@ -282,19 +283,17 @@ class L2:
                 self._post(self.agg[queue], self.agg_memory[queue], 6, self.aggregation)
         return Received(frame, flags & 0x3F, flags, misc, hash, flags2, errors, first)
 
-    def wait(self, queue: int = 0, seconds: float = 2.0, *, repost: bool = True) -> Received:
-        until = time.monotonic() + seconds
-        while (got := self.received(queue, repost=repost)) is None:
-            assert time.monotonic() < until, "no packet came"
-            time.sleep(0.0005)
+    def wait(self, queue: int = 0, *, repost: bool = True) -> Received:
+        got = eventually(lambda: self.received(queue, repost=repost), pause=0.0005)
+        assert got is not None, "no packet came"
         return got
 
-    def all(self, queue: int = 0, seconds: float = 0.05) -> list[Received]:
-        """What comes until nothing does for a while."""
-        found: list[Received] = []
+    def all(self, count: int = 0, seconds: float = 0.05) -> list[Received]:
+        """So many at the least, and what comes until nothing does for a while."""
+        found = [self.wait() for _ in range(count)]
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            got = self.received(queue)
+            got = self.received()
             if got:
                 found.append(got)
                 until = time.monotonic() + seconds
@@ -343,12 +342,18 @@ class L2:
         self.tx_done.ring(CQ)
         return opaque, errors & ~1
 
-    def wait_sent(self, seconds: float = 2.0) -> tuple[int, int]:
-        until = time.monotonic() + seconds
-        while (done := self.sent()) is None:
-            assert time.monotonic() < until, "no completion came"
-            time.sleep(0.0005)
+    def wait_sent(self) -> tuple[int, int]:
+        done = eventually(self.sent, pause=0.0005)
+        assert done is not None, "no completion came"
         return done
+
+    def took(self, count: int) -> bool:
+        """Whether it has looked at so many frames of its wire, whatever became of them."""
+        return eventually(lambda: self.bare.function.stats()["wire_received"] >= count)
+
+    def counted(self, **counters: int) -> bool:
+        """Whether these are what they count up to: they reach memory now and then."""
+        return eventually(lambda: counters.items() <= self.counters().items())
 
     def counters(self) -> dict[str, int]:
         fields = hwrm_ethernet.CTX_HW_STATS.unpack(memoryview(self.statistics))

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import traceback
 import uuid
@@ -20,7 +21,7 @@ from typing import IO, Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def run(text: str, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run(text: str, *args: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end."""
     command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(text), *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -99,8 +100,12 @@ class Peer:
         """Sends it; a stop has taken every thread of the process when this returns (kill(2) alone does not wait)."""
         self.process.send_signal(number)
         if number == signal.SIGSTOP:
-            _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status), status
+            self.stopped()
+
+    def stopped(self) -> None:
+        """Waits until it is stopped."""
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), status
 
     def end(self) -> int:
         """Lets it end as a program does that has nothing left to do."""
@@ -114,7 +119,7 @@ class Peer:
         self._wait()
 
     def _wait(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(300)
         self.alive = False
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
@@ -133,7 +138,7 @@ class Peer:
 # ---- forked children -------------------------------------------------------------------------------------------------
 
 
-def in_child(work: Callable[[], Any], timeout: float = 90) -> Any:
+def in_child(work: Callable[[], Any], timeout: float = 300) -> Any:
     """Runs `work` in a forked child that ends at once, and returns what it returned."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -159,7 +164,7 @@ def in_child(work: Callable[[], Any], timeout: float = 90) -> Any:
     return answer
 
 
-def ended(child: int, timeout: float = 90) -> int:
+def ended(child: int, timeout: float = 300) -> int:
     """The exit code of a child, which must end."""
     until = time.monotonic() + timeout
     while True:
@@ -189,8 +194,21 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+_EXITING = 0x4  # linux/sched.h PF_EXITING
+
+
 def tasks() -> int:
-    return len(os.listdir("/proc/self/task"))
+    """Threads: Python's, and the core's, which have names of their own.
+
+    One that was joined may be on its way out for a while, and is none any more.
+    """
+    count = threading.active_count()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/self/task/{task}/stat") as line:
+            name, _, numbers = line.read().partition("(")[2].rpartition(")")
+            flags = int(numbers.split()[6])  # the ninth field of all (proc_pid_stat(5))
+            count += name.startswith(("userdma", "vfio-user")) and not flags & _EXITING
+    return count
 
 
 def mappings() -> int:

@@ -153,6 +153,35 @@ def sequence(nic: Nic, act: Callable[[], object]) -> tuple[str, ...]:
     return tuple(entry.name for entry in firmware(nic).log[before:])
 
 
+def late(nic: Nic, command: str) -> Callable[[], None]:
+    """The next of these commands is run at once, and answered when what this returns is called."""
+    core = firmware(nic)
+    held: list[Callable[[], None]] = []
+    core.delay(command, 0)
+    core.later = lambda seconds, call: held.append(call)
+
+    def answer() -> None:
+        del core.later
+        with core.lock:
+            while held:
+                core.guard(held.pop(0))
+
+    return answer
+
+
+def sent(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets the numbers of the commands that are sent from now on."""
+    numbers: list[int] = []
+    for one in channels(nic):
+
+        def post(number: int, request: bytes, to: Callable[[int, bytes], None] = one._post) -> None:
+            numbers.append(number)
+            to(number, request)
+
+        monkeypatch.setattr(one, "_post", post)
+    return numbers
+
+
 def pause(nic: Nic, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], k: int = 1) -> None:
     """`call` runs in the wait for the answer of the k-th command from now on, if it raises nothing before that."""
     one = channel(nic)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import userdma
-from conftest import SECOND, connect, connected, counts, done, take
-from steps import STEPS, channel, firmware, give_up, pause, query, quick, steps
+from conftest import connect, connected, counts, done, take
+from patience import eventually
+from steps import STEPS, channel, firmware, give_up, late, pause, query, quick, sent, steps
 from userdma import (
     Access,
     Completion,
@@ -353,14 +353,14 @@ def test_close_of_a_firmware_that_refuses_everything(soft: Soft) -> None:
     assert a.dead
 
 
-def test_close_of_a_firmware_that_stopped(soft: Soft) -> None:
+def test_close_of_a_firmware_that_stopped(soft: Soft, monkeypatch: pytest.MonkeyPatch) -> None:
     nic = soft()
     connected(nic)
     quick(nic)
     firmware(nic).stop()
-    start = time.monotonic()
+    asked = sent(nic, monkeypatch)
     nic.close()
-    assert time.monotonic() - start < 1  # one time limit, then nothing is asked any more
+    assert len(asked) == 1  # one time limit, then nothing is asked any more
     assert counts(nic)["core_dma_pages"] == 0
 
 
@@ -427,12 +427,12 @@ def test_a_late_answer(soft: Soft) -> None:
     """A command times out; its answer comes after all: later commands are sent again, and get their own answers."""
     nic = soft()
     quick(nic)
-    firmware(nic).delay("create_cq", 0.3)
+    answer = late(nic, "create_cq")
     with pytest.raises(FirmwareTimeoutError, match=r"create_cq.*no answer within 0\.05 s"):
         Qp.make(nic)
     with pytest.raises(FirmwareStoppedError, match="create_cq got no answer"):
         Qp.make(nic)
-    time.sleep(0.4)
+    answer()
     a, b = connected(nic)
     r = Region.host(nic, PAGE)
     b.receive(r, 0, 8)
@@ -490,10 +490,10 @@ def test_counters(soft: Soft) -> None:
     b.receive(target, 0, 1 << 20)
     a.send(source, 0, 1 << 20)
     assert done(b, RECEIVE) == done(a, SEND) == 1 << 20
-    end = time.monotonic() + 30
-    while nic.counters["tx_unicast_bytes"] < 1 << 20 or far.counters["rx_unicast_bytes"] < 1 << 20:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    whole = 1 << 20
+    assert eventually(
+        lambda: nic.counters["tx_unicast_bytes"] >= whole and far.counters["rx_unicast_bytes"] >= whole, pause=0.05
+    )
     # More only if something was sent again, as on a machine that stopped the NICs' threads for long.
     assert nic.counters["tx_unicast_packets"] >= far.counters["rx_unicast_packets"] >= (1 << 20) // nic.mtu
     assert nic.counters["tx_unicast_packets"] % ((1 << 20) // nic.mtu) == 0
@@ -536,11 +536,11 @@ def test_the_trace_of_what_goes_wrong(soft: Soft) -> None:
     assert refused[1].data
     name, _ = steps(nic).query
     channel(nic).limits[name] = 0.05
-    firmware(nic).delay(name, 0.2)
+    answer = late(nic, name)
     with trace.listening(seen.append):
         with pytest.raises(FirmwareTimeoutError):
             query(nic)
-        time.sleep(0.3)
+        answer()
         query(nic)
     told = [event.what for event in seen if event.command == name]
     assert told == ["sent", "no answer", "late", "sent", "answered"]
@@ -552,7 +552,7 @@ def test_the_trace_on_standard_error(family: str) -> None:
     for value, wanted in (("1", True), ("0", False), ("", False)):
         environment = {**os.environ, "USERDMA_TRACE": value}
         ended = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
         )
         assert ended.returncode == 0
         assert (first in ended.stderr) is wanted, ended.stderr
@@ -564,12 +564,12 @@ def test_a_line_of_the_trace_is_one_write(family: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     code = f"import userdma; userdma.open('soft:{family}').close()"
     with ours:
-        ours.settimeout(60)
+        ours.settimeout(300)
         with theirs:
             environment = {**os.environ, "USERDMA_TRACE": "1"}
             tracing = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=theirs)
         writes = list(iter(lambda: ours.recv(1 << 20), b""))
-        assert tracing.wait(60) == 0
+        assert tracing.wait(300) == 0
     assert len(writes) > 10
     assert all(re.fullmatch(rb"userdma: soft:[^\n]+\n", write) for write in writes), writes
 
@@ -798,7 +798,7 @@ def test_any_order_of_garbage(family: str, order: int) -> None:
 
 def run(text: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(text), *args], capture_output=True, text=True, timeout=60
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(text), *args], capture_output=True, text=True, timeout=300
     )
 
 
@@ -891,7 +891,7 @@ def test_a_forked_child_that_ends_as_python_does(family: str) -> None:
         assert os.waitpid(child, 0)[1] == 0
         a.receive(r, 0, 8)
         a.send(r, 0, 8)
-        print(a.wait(userdma.Side.RECEIVE, us=5_000_000).bytes)
+        print(a.wait(userdma.Side.RECEIVE, us=60_000_000).bytes)
     """,
         family,
     )
@@ -907,12 +907,12 @@ def test_ctrl_c_in_wait(family: str) -> None:
             a.connect(a.endpoint)
             r = userdma.Region.host(nic, 4096)
             a.receive(r, 0, 8)
-            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             try:
-                a.wait(userdma.Side.RECEIVE, us=50_000_000)
+                threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                a.wait(userdma.Side.RECEIVE, us=100_000_000)
             except KeyboardInterrupt:
                 a.send(r, 0, 8)
-                print(a.wait(userdma.Side.RECEIVE, us=5_000_000).bytes)
+                print(a.wait(userdma.Side.RECEIVE, us=60_000_000).bytes)
     """,
         family,
     )
@@ -973,7 +973,7 @@ def test_a_send_thread_and_a_receive_thread_on_one_pair(two: tuple[Nic, Nic]) ->
         while a.room(SEND) < 4095:
             done(a, SEND)
     finally:
-        thread.join(60)
+        thread.join(400)
     assert not errors
     assert received == list(range(1, 1001))
 
@@ -984,9 +984,6 @@ def test_a_peers_message_lands_while_this_process_sleeps(two: tuple[Nic, Nic]) -
     r.write(0, b"landed")
     b.receive(s, 0, 64)
     a.send(r, 0, 6)
-    until = time.monotonic() + 10
-    while s.read(0, 6) != b"landed" and time.monotonic() < until:
-        time.sleep(0.01)
-    assert s.read(0, 6) == b"landed"
-    assert take(b, RECEIVE, SECOND).bytes == 6
+    assert eventually(lambda: s.read(0, 6) == b"landed", pause=0.01)
+    assert take(b, RECEIVE).bytes == 6
     connect(Qp.make(two[0]), Qp.make(two[1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,7 +9,7 @@ import pytest
 
 import userdma
 from conftest import counts
-from steps import channel, chip, firmware, quick
+from steps import channel, chip, firmware, late, quick
 from userdma import Error, FirmwareAnswerError, FirmwareStoppedError, FirmwareTimeoutError, Nic, Qp, Region
 
 PAGE = 4096
@@ -32,14 +31,14 @@ def test_a_late_answer_of_hwrm(soft: Soft) -> None:
     nic = soft()
     hwrm = chip(nic).hwrm
     hwrm.limit = 0.05
-    firmware(nic).delay("hwrm_func_qcfg", 0.3)
+    answer = late(nic, "hwrm_func_qcfg")
     with pytest.raises(FirmwareTimeoutError):
         hwrm.call("hwrm_func_qcfg", fid=0xFFFF)
     with pytest.raises(FirmwareStoppedError):
         hwrm.call("hwrm_func_qcaps", fid=0xFFFF)
     with pytest.raises(FirmwareStoppedError):  # the other channel is the same firmware's
         Qp.make(nic)
-    time.sleep(0.4)
+    answer()
     assert hwrm.call("hwrm_func_qcaps", fid=0xFFFF).mac_address == nic.mac
     Qp.make(nic).destroy()
 

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from patience import eventually
 from userdma.cli import demo as demo_module
 from userdma.cli import main
 from userdma.cli.devices import find
@@ -24,18 +27,22 @@ USERDMA = [sys.executable, "-m", "userdma.cli"]
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*USERDMA, *map(str, arguments)], capture_output=True, text=True, timeout=100)
+    return subprocess.run([*USERDMA, *map(str, arguments)], capture_output=True, text=True, timeout=500)
 
 
-def peers() -> set[int]:
+MARK = "USERDMA_TEST_CLI"  # by which a test knows the processes that it started, and those that they started
+
+
+def peers(mark: str) -> set[int]:
     """Processes of a demo's second side."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"userdma.cli.peer" in (folder / "cmdline").read_bytes():
+        with suppress(OSError):
+            if (
+                b"userdma.cli.peer" in (folder / "cmdline").read_bytes()
+                and mark.encode() in (folder / "environ").read_bytes()
+            ):
                 found.add(int(folder.name))
-        except OSError:
-            pass
     return found
 
 
@@ -44,16 +51,13 @@ def wires() -> set[str]:
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """No process and no file in /dev/shm outlives the test's demo."""
-    before = peers(), wires()
-    yield
-    for _ in range(100):
-        left = peers() - before[0], wires() - before[1]
-        if not any(left):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"left behind: processes {left[0]}, wires {left[1]}")
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """No process and no file in /dev/shm outlives the test's demo. The mark of its processes."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    before = wires()
+    yield mark
+    assert eventually(lambda: not (peers(mark) or wires() - before), pause=0.1), (peers(mark), wires() - before)
 
 
 def one_line(text: str) -> str:
@@ -69,16 +73,12 @@ def sparse(path: Path, size: int) -> Path:
     return path
 
 
-def start_demo(file: Path) -> tuple[subprocess.Popen[str], int]:
+def start_demo(file: Path, mark: str) -> tuple[subprocess.Popen[str], int]:
     """A demo on its way, and the process of its second side."""
-    before = peers()
     process = subprocess.Popen([*USERDMA, "demo", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(200):
-        new = peers() - before
-        if new:
-            time.sleep(1)  # the pairs are connected, bytes are under way
-            return process, new.pop()
-        time.sleep(0.05)
+    if found := eventually(lambda: peers(mark), pause=0.05):
+        time.sleep(1)  # the pairs are connected, bytes are under way
+        return process, found.pop()
     process.kill()
     raise AssertionError("the demo started no second process")
 
@@ -97,7 +97,7 @@ def test_trace(family: str, behind: bool) -> None:
     assert run("info", name, "--json").stderr == ""
 
 
-def test_trace_of_the_processes_it_starts(nothing_left: None) -> None:
+def test_trace_of_the_processes_it_starts(nothing_left: str) -> None:
     done = run("demo", "--trace", __file__)
     assert done.returncode == 0
     assert sum(" hwrm_ver_get #" in line and "answered" in line for line in done.stderr.splitlines()) == 2
@@ -111,7 +111,7 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 5 * (1 << 20) + 17])
-def test_demo_moves_a_file(size: int, tmp_path: Path, nothing_left: None) -> None:
+def test_demo_moves_a_file(size: int, tmp_path: Path, nothing_left: str) -> None:
     data = bytes(i * 7 % 251 for i in range(min(size, 4096))) * (size // 4096 + 1)
     path = tmp_path / "file"
     path.write_bytes(data[:size])
@@ -129,7 +129,7 @@ def test_demo_moves_a_file(size: int, tmp_path: Path, nothing_left: None) -> Non
 
 
 @pytest.mark.parametrize("nics", [("soft:mlx5", "soft:mlx5"), ("soft:bnxt", "soft:mlx5"), ("soft:mlx5", "soft:bnxt")])
-def test_demo_of_each_family(nics: tuple[str, str], tmp_path: Path, nothing_left: None) -> None:
+def test_demo_of_each_family(nics: tuple[str, str], tmp_path: Path, nothing_left: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(3_000_000))
     options = ["--nic", nics[0]] if nics[0] == nics[1] else ["--nic", nics[0], "--peer", nics[1]]
@@ -141,14 +141,14 @@ def test_demo_of_each_family(nics: tuple[str, str], tmp_path: Path, nothing_left
 
 
 @pytest.mark.parametrize("options", [["--nic", "soft:mlx5"], ["--peer", "soft:mlx5"]])
-def test_demo_with_messages_that_are_too_large(options: list[str], nothing_left: None) -> None:
+def test_demo_with_messages_that_are_too_large(options: list[str], nothing_left: str) -> None:
     """A ConnectX's are 2^30 bytes at most, a Thor2's twice that."""
     done = run("demo", __file__, "--message", str((1 << 30) + 1), *options)
     assert done.returncode == 1
     assert "soft:mlx5 has 1073741824 bytes at most, not 1073741825" in one_line(done.stderr)
 
 
-def test_demo_of_the_interpreter_prints_a_table(nothing_left: None) -> None:
+def test_demo_of_the_interpreter_prints_a_table(nothing_left: str) -> None:
     done = run("demo")
     assert done.returncode == 0, done.stderr
     for word in ("RDMA read", "RDMA write", "send", "memcpy", "p50", "p99", "SHA-256"):
@@ -158,7 +158,7 @@ def test_demo_of_the_interpreter_prints_a_table(nothing_left: None) -> None:
     assert done.stderr == ""
 
 
-def test_demo_with_small_messages(tmp_path: Path, nothing_left: None) -> None:
+def test_demo_with_small_messages(tmp_path: Path, nothing_left: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(100_000))
     done = run("demo", path, "--message", "7", "--json")
@@ -167,7 +167,7 @@ def test_demo_with_small_messages(tmp_path: Path, nothing_left: None) -> None:
 
 
 def test_demo_says_in_one_line_that_the_digests_differ(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nothing_left: None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nothing_left: str
 ) -> None:
     ask = demo_module.Other.ask
 
@@ -184,10 +184,10 @@ def test_demo_says_in_one_line_that_the_digests_differ(
 
 
 @pytest.mark.no_sanitizer
-def test_demo_says_in_one_line_that_its_peer_was_killed(tmp_path: Path, nothing_left: None) -> None:
-    process, peer = start_demo(sparse(tmp_path / "file", 8 << 30))
+def test_demo_says_in_one_line_that_its_peer_was_killed(tmp_path: Path, nothing_left: str) -> None:
+    process, peer = start_demo(sparse(tmp_path / "file", 1 << 40), nothing_left)
     os.kill(peer, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "the peer process died (SIGKILL)" in one_line(err)
     assert out == ""
@@ -195,10 +195,10 @@ def test_demo_says_in_one_line_that_its_peer_was_killed(tmp_path: Path, nothing_
 
 @pytest.mark.no_sanitizer
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_demo_interrupted_leaves_nothing(number: int, tmp_path: Path, nothing_left: None) -> None:
-    process, _ = start_demo(sparse(tmp_path / "file", 8 << 30))
+def test_demo_interrupted_leaves_nothing(number: int, tmp_path: Path, nothing_left: str) -> None:
+    process, _ = start_demo(sparse(tmp_path / "file", 1 << 40), nothing_left)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode != 0
     assert "Traceback" not in err
 
@@ -212,7 +212,7 @@ def test_demo_of_no_file_is_a_usage_error(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "a [b] \\[c]"])
-def test_demo_of_a_file_whose_name_is_markup(name: str, tmp_path: Path, nothing_left: None) -> None:
+def test_demo_of_a_file_whose_name_is_markup(name: str, tmp_path: Path, nothing_left: str) -> None:
     path = tmp_path / name if "/" not in name else tmp_path / "[" / "]"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"content")
@@ -221,7 +221,7 @@ def test_demo_of_a_file_whose_name_is_markup(name: str, tmp_path: Path, nothing_
     assert str(path) in done.stdout
 
 
-def test_demo_of_a_file_that_has_no_size(nothing_left: None) -> None:
+def test_demo_of_a_file_that_has_no_size(nothing_left: str) -> None:
     content = Path("/proc/version").read_bytes()
     done = run("demo", "/proc/version", "--json")
     assert done.returncode == 0, done.stderr
@@ -232,10 +232,10 @@ def test_demo_of_a_file_that_has_no_size(nothing_left: None) -> None:
 
 @pytest.mark.parametrize("arguments", [["devices"], ["devices", "--json"], ["--help"], ["demo", "/proc/version"]])
 @pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
-def test_output_that_nobody_takes(arguments: list[str], to: str, nothing_left: None) -> None:
+def test_output_that_nobody_takes(arguments: list[str], to: str, nothing_left: str) -> None:
     command = f'exec "$@" {to}'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *USERDMA, *arguments], capture_output=True, text=True, timeout=100
+        ["sh", "-c", command, "sh", *USERDMA, *arguments], capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 1
     assert "standard output" in one_line(done.stderr)
@@ -245,7 +245,7 @@ def test_output_that_nobody_takes(arguments: list[str], to: str, nothing_left: N
 def test_devices_in_any_width(columns: int) -> None:
     command = [*USERDMA, "devices"]
     environment = os.environ | {"COLUMNS": str(columns)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
     assert done.returncode == 0
     if columns < 40:
         assert "name: soft:bnxt, kind: soft" in done.stdout

@@ -16,6 +16,7 @@ import pytest
 import userdma
 import userdma.soft
 from conftest import connect, connected, counts, done
+from patience import eventually
 from processes import descriptors, mappings, resident, run, said, tasks, wire_file, wire_name
 from steps import firmware, quick, steps
 from userdma import Error, FirmwareStoppedError, FirmwareTimeoutError, Nic, Qp, Region, Side
@@ -565,8 +566,11 @@ def test_a_stopped_firmware_leaks_nothing(function: Callable[..., Any]) -> None:
 def test_idle_nics_sleep(two: tuple[Nic, Nic]) -> None:
     """NICs that nobody uses take next to no time of the processor."""
     exchange = connected(*two)
-    time.sleep(0.1)
-    before = time.process_time()
-    time.sleep(1)
-    assert time.process_time() - before < 0.2
+
+    def idle() -> bool:
+        before = time.process_time()
+        time.sleep(1)
+        return time.process_time() - before < 0.2
+
+    assert eventually(idle)  # a busy machine lets their threads go to sleep late
     assert all(isinstance(qp, Qp) for qp in exchange)

@@ -131,7 +131,7 @@ def written(ring: bytearray, expected: bytes, blocks: int) -> None:
 
 @pytest.mark.sources  # a compiler and rdma-core's headers
 @pytest.mark.no_sanitizer
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(["SEND", "SEND_IMM", "SEND_INVAL", "RDMA_WRITE", "RDMA_WRITE_IMM", "RDMA_READ"]))
 def test_entries_are_the_headers(header: Callable[..., bytes], draw: st.DataObject, kind: str) -> None:
     opcodes = {"SEND": 0x0A, "SEND_IMM": 0x0B, "SEND_INVAL": 0x01, "RDMA_WRITE": 0x08, "RDMA_WRITE_IMM": 0x09,
@@ -158,7 +158,7 @@ def test_entries_are_the_headers(header: Callable[..., bytes], draw: st.DataObje
 
 @pytest.mark.sources  # a compiler and rdma-core's headers
 @pytest.mark.no_sanitizer
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(NUMBERS["qp"], NUMBERS["index"], ALIGNED, LONG, LONG, st.booleans())
 def test_atomics_are_the_headers(
     header: Callable[..., bytes], qp: int, index: int, remote: Remote, first: int, second: int, fence: bool

@@ -32,6 +32,8 @@ from roce import (
 from userdma import Access, Completion, Endpoint, ErrorKind, Qp, Region, RemoteMemory, soft
 from world import ALL, RECEIVE, SEND, TIMEOUT, World
 
+pytestmark = pytest.mark.hasty  # on a virtual clock, of which half a second takes no time
+
 MASK = 0xFFFFFF
 LENGTHS = [0, 1, 2, 3, 4, 255, 256, 257, 511, 512, 513, 1027]
 MTU = 256
@@ -691,7 +693,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     name=st.sampled_from(sorted(OPCODES)),
     fields=FIELDS,
@@ -805,7 +807,7 @@ def test_what_follows_the_packet_is_no_part_of_it(taps: tuple[Any, Any]) -> None
     assert taps[1].receive() == [frame]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(flips=st.lists(st.integers(0, 8 * 86 - 1), min_size=1, max_size=4, unique=True))
 def test_damage_is_found(taps: tuple[Any, Any], flips: list[int]) -> None:
     """Up to 4 bits anywhere: thrown away, but for bits that routers change, which the ICRC leaves out (A17.3.3)."""
@@ -831,7 +833,7 @@ def test_damage_is_found(taps: tuple[Any, Any], flips: list[int]) -> None:
         assert Ether(bytes(bad))[BTH].compute_icrc(None) == bytes(bad)[-4:]
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500)
 @given(frame=st.binary(max_size=200), cut=st.integers(0, 90))
 def test_garbage_is_thrown_away(taps: tuple[Any, Any], frame: bytes, cut: int) -> None:
     """Any bytes, and any bytes after a good beginning."""

@@ -63,7 +63,7 @@ memories = st.lists(st.tuples(pages, sizes), min_size=1, max_size=6)
 
 
 @given(memories, st.integers(0, PAGE - 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_byte_is_found(runs: list[tuple[int, int]], short: int) -> None:
     runs[-1] = (runs[-1][0], runs[-1][1] - short)  # what is pinned need not end on a page
     n = sum(size for _, size in runs)

@@ -10,16 +10,16 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from userdma import Access, ErrorKind, Qp, Region, RemoteMemory
 from world import ALL, FILL, MTUS, RECEIVE, SEND, TIMEOUT, Op, Script, World
 
-QUICK = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+pytestmark = pytest.mark.hasty  # on a virtual clock, of which half a second takes no time
+
+QUICK = settings(max_examples=60)
 DEEP = settings(QUICK, max_examples=1000)
 PSNS = st.sampled_from([0, 1, 0x7FFFFF, 0x800000, 0xFFFFFE, 0xFFFFFF]) | st.integers(0xFFFF00, 0xFFFFFF)
 

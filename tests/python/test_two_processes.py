@@ -19,7 +19,7 @@ import pytest
 
 import userdma
 import userdma.soft
-from conftest import SECOND, connect, done, take
+from conftest import SECOND, connect, done, hasten, take
 from processes import Peer, ended, run, wire_file, wire_name
 from userdma import Access, Error, ErrorKind, Nic, Qp, Region, RemoteMemory, Side
 
@@ -36,7 +36,7 @@ qp = Qp.make(nic)
 r = Region.host(nic, n, remote=Access.READ | Access.WRITE)
 r.write(0, random.Random(seed).randbytes(n))
 def done(side):
-    found = qp.wait(side, us=30_000_000)
+    found = qp.wait(side, us=60_000_000)
     assert found is not None and found.ok, found
     return found.bytes
 answer = qp.endpoint, r.remote()
@@ -151,8 +151,8 @@ def stream(qp, r, wait, count, n, mark):
 """
         names: dict[str, Any] = {"Side": Side}
         exec(stream, names)
-        peer.start(stream + "stream(qp, r, 30_000_000, count, n, 'b')", count=count, n=n)
-        names["stream"](qp, Region.host(here, BYTES), 30 * SECOND, count, n, "a")
+        peer.start(stream + "stream(qp, r, 60_000_000, count, n, 'b')", count=count, n=n)
+        names["stream"](qp, Region.host(here, BYTES), 60 * SECOND, count, n, "a")
         peer.finish()
 
 
@@ -185,14 +185,14 @@ def test_multiprocessing(wire: str, here: Nic, method: str) -> None:
     qp.send(r, 0, 24)
     assert done(qp, SEND) == done(qp, RECEIVE) == 24
     assert r.read(100, 24) == b"atad nialp era stniopdne"
-    process.join(30)
+    process.join(120)
     assert process.exitcode == 0
 
 
 @EACH
 @pytest.mark.parametrize("kind", ["write", "read", "send"])
 def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Nic, kind: str) -> None:
-    """In time.sleep: nobody rings or polls here."""
+    """In a read of a pipe: nobody rings or polls here, until the peer has said that its request is done."""
     r = Region.host(here, BYTES, remote=ALL)
     data = random.Random(7).randbytes(BYTES)
     with Peer() as peer:
@@ -204,8 +204,7 @@ def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Ni
             qp.receive(r, 0, BYTES)
         peer.start(
             f"""
-            time.sleep(0.3)
-            start = time.monotonic()
+            time.sleep(0.3)  # the other one sleeps by now
             if {kind!r} == "write":
                 qp.write((r, 0), there, n)
             elif {kind!r} == "read":
@@ -213,16 +212,12 @@ def test_a_peers_request_is_served_while_this_process_sleeps(wire: str, here: Ni
             else:
                 qp.send(r, 0, n)
             assert done(Side.SEND) == n
-            answer = start, time.monotonic(), r.read(0, n)
+            answer = r.read(0, n)
             """,
             there=r.remote(),
         )
-        began = time.monotonic()
-        time.sleep(2)
-        woke = time.monotonic()
+        theirs = peer.finish()
         found = r.read(0, BYTES)  # without a look at the NIC
-        start, end, theirs = peer.finish()
-        assert began < start < end < woke  # CLOCK_MONOTONIC is the same for both
         assert found == theirs == data
 
 
@@ -243,7 +238,7 @@ def test_a_faulty_wire_between_processes(wire: str, names: tuple[str, str]) -> N
                 data = rng.randbytes(n)
                 r.write(0, data)
                 qp.write((r, 0), memory, n)
-                assert done(qp, SEND, 60 * SECOND) == n
+                assert done(qp, SEND, 100 * SECOND) == n
                 assert peer.run("answer = r.read(0, n)", n=n) == data
             qp.destroy()
         peer.end()
@@ -256,12 +251,18 @@ def drain(qp: Qp, side: Side) -> list[ErrorKind | None]:
     """Every completion that is due: good ones, then the failure, then flushed ones."""
     found: list[ErrorKind | None] = []
     while qp.room(side) < 4095:
-        completion = take(qp, side, 30 * SECOND)
+        completion = take(qp, side)
         assert completion.error is None or isinstance(completion.error, ErrorKind), completion.message
         found.append(completion.error)
     good = next((i for i, error in enumerate(found) if error is not None), len(found))
     assert all(error is ErrorKind.FLUSHED for error in found[good + 1 :]), found
     return found
+
+
+def counted(nic: Nic) -> tuple[int, int]:
+    """ACK timers that expired, and entries that failed for it."""
+    stats = nic.function.stats()  # type: ignore[attr-defined]
+    return stats["timeouts"], stats["retries_exceeded"]
 
 
 def usable(wire: str, here: Nic) -> None:
@@ -295,6 +296,7 @@ ROLES = {
 
 def killed(wire: str, here: Nic, role: str, after: float, n: int) -> None:
     """A peer is killed `after` seconds into a transfer."""
+    before = counted(here)
     content = random.Random(3).randbytes(n)
     with Peer() as peer:
         qp, memory = begin(peer, wire, here, seed=3, n=n)
@@ -324,8 +326,8 @@ def killed(wire: str, here: Nic, role: str, after: float, n: int) -> None:
         if post is not None:
             for _ in range(3):
                 post()
-        start = time.monotonic()
         peer.kill()
+        hasten(qp)
         side = SEND if post is not None or role == "is written by it" else RECEIVE
         if role == "hears from it":
             # Nobody says so to one that only receives: what it waits for is still due. A send of its own tells it.
@@ -334,14 +336,13 @@ def killed(wire: str, here: Nic, role: str, after: float, n: int) -> None:
         if post is None:
             qp.send(r, 0, n)
         errors = drain(qp, SEND)
-        elapsed = time.monotonic() - start
         if post is None:
             assert errors == [ErrorKind.RETRY_EXCEEDED]
         first = next((error for error in errors if error is not None), None)
         assert first in (None, ErrorKind.RETRY_EXCEEDED), first
         if first is not None:
-            assert elapsed > 0.4  # 8 x 67 ms from the last acknowledgement on
-            assert elapsed < 15
+            timeouts, exceeded = (now - then for now, then in zip(counted(here), before, strict=True))
+            assert timeouts >= 8 and exceeded == 1  # the last acknowledgement's and seven retries'
         assert all(error is ErrorKind.FLUSHED for error in drain(qp, RECEIVE))
         assert r.read(0, n) == content  # the same bytes, however far it came
         assert side in (SEND, RECEIVE)
@@ -362,7 +363,7 @@ def test_kill_of_a_peer(wire: str, here: Nic, role: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.no_sanitizer
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @EVERY
 @pytest.mark.parametrize("role", ROLES)
 def test_kills_of_peers(wire: str, here: Nic, role: str) -> None:
@@ -421,6 +422,7 @@ def test_a_peer_that_leaves(wire: str, here: Nic, how: str) -> None:
             peer.run("qp.destroy()")
         else:
             assert peer.end() == 0
+        hasten(qp)
         start = time.monotonic()
         qp.write((r, 0), memory, PAGE)
         qp.send(r, 0, 8)
@@ -461,6 +463,7 @@ def test_a_peer_that_stops_for_too_long(wire: str, here: Nic) -> None:
         qp, memory = begin(peer, wire, here)
         r = Region.host(here, BYTES)
         peer.signal(signal.SIGSTOP)
+        hasten(qp)
         start = time.monotonic()
         qp.write((r, 0), memory, BYTES)
         qp.write((r, 0), memory, 8)
@@ -476,16 +479,25 @@ def test_a_peer_that_stops_for_too_long(wire: str, here: Nic) -> None:
 
 @pytest.mark.no_sanitizer
 def test_this_process_stops_in_a_wait(wire: str, here: Nic) -> None:
-    """SIGSTOP and SIGCONT of one that waits: the wait goes on, and a wait past its bound still looks once."""
+    """SIGSTOP and SIGCONT of one that waits: the wait goes on, and a wait past its bound still looks once.
+
+    It stops itself, once it has begun to wait.
+    """
     with Peer() as peer:
         qp, _ = begin(peer, wire, here)
         r = Region.host(here, PAGE)
         peer.run("qp.receive(r, 0, 64)")
-        peer.start("found = qp.wait(Side.RECEIVE, us=400_000); answer = None if found is None else found.bytes")
-        time.sleep(0.1)
-        peer.signal(signal.SIGSTOP)
+        peer.start(
+            """
+            import signal
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+            found = qp.wait(Side.RECEIVE, us=3_000_000)
+            answer = None if found is None else found.bytes
+            """
+        )
+        peer.stopped()
         qp.send(r, 0, 33)
-        time.sleep(0.45)
+        time.sleep(3.1)
         peer.signal(signal.SIGCONT)
         assert peer.finish() == 33
         assert done(qp, SEND) == 33
@@ -503,6 +515,7 @@ def test_several_processes(wire: str, here: Nic) -> None:
             assert done(qp, SEND) == PAGE
             assert r.read(n * PAGE, PAGE) == random.Random(n).randbytes(PAGE)
         peers[1].kill()
+        hasten(pairs[1][0])
         for qp, memory in pairs:
             qp.read(memory, (r, 0), PAGE)
         assert [take(qp, SEND).error for qp, _ in pairs] == [None, ErrorKind.RETRY_EXCEEDED, None, None]
@@ -513,7 +526,7 @@ def test_several_processes(wire: str, here: Nic) -> None:
         )
         peers[0].run("two.connect(to); two.receive(r, 0, 8)", to=b)
         peers[2].run("two.connect(to); two.send(r, 0, 8)", to=a)
-        assert peers[0].run("answer = two.wait(Side.RECEIVE, us=20_000_000).bytes") == 8
+        assert peers[0].run("answer = two.wait(Side.RECEIVE, us=60_000_000).bytes") == 8
     finally:
         for peer in peers:
             if peer.alive:
@@ -636,6 +649,7 @@ def test_a_file_that_was_cut_off(wire: str, size: int) -> None:
     assert attempt(wire) == ""
 
 
+@pytest.mark.hasty
 def test_a_file_that_is_cut_short_in_use(wire: str) -> None:
     """The pairs on it fail by their retries, as of a peer that is gone; nobody's process ends."""
     done = run(

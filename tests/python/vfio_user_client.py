@@ -10,7 +10,6 @@ import errno
 import json
 import mmap
 import os
-import select
 import socket
 import struct
 from types import SimpleNamespace, TracebackType
@@ -59,7 +58,7 @@ class Client:
 
     def __init__(self, path: str, negotiate: bool = True) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(20)
+        self.sock.settimeout(60)
         self.sock.connect(path)
         self.number = 0
         self.remote: dict[int, bytearray] = {}
@@ -139,12 +138,11 @@ class Client:
                 return
         self.put(HEADER.pack(number, command, HEADER.size, REPLY | ERROR, errno.EFAULT))
 
-    def serve(self, seconds: float) -> None:
-        """Answers what the server asks for, for as long as it asks within so many seconds."""
-        while select.select([self.sock], [], [], seconds)[0]:
-            number, command, flags, _, payload = self.message()
-            assert not flags & REPLY
-            self.answer(number, command, payload)
+    def serve(self) -> None:
+        """Answers the next thing that the server asks for."""
+        number, command, flags, _, payload = self.message()
+        assert not flags & REPLY
+        self.answer(number, command, payload)
 
     def call(self, command: int, payload: bytes = b"", fds: list[int] | None = None) -> bytes:
         return self.reply(self.send(command, payload, fds), command)
