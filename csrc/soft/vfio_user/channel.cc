@@ -143,7 +143,9 @@ bool Channel::receive_bytes(void* into, size_t bytes, std::vector<Fd>& fds, Cloc
     message.msg_controllen = control.size();
     const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
     const bool any = begun != Clock::time_point{};
-    if (n < 0 && (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && !any))) continue;
+    // Interrupted by a signal, as by the continuation of a stopped process, the socket's own time begins anew.
+    if (n < 0 && errno == EINTR && (!any || Clock::now() - begun <= stall_)) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !any) continue;
     if (n <= 0) return false;
     // They are this process's from here on, also if the message is refused.
     for (cmsghdr* one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
@@ -178,7 +180,7 @@ bool Channel::send(const Header& header, const void* payload, size_t bytes, cons
   const Clock::time_point until = Clock::now() + stall_;
   while (message.msg_iovlen) {
     ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR && Clock::now() <= until) continue;
     if (n < 0 || Clock::now() > until) {
       ::shutdown(socket_.get(), SHUT_RDWR);  // with a part of a message on its way, nothing more can be said
       return false;
