@@ -388,7 +388,8 @@ def test_kill_of_a_peer_that_only_began(wire: str, here: Nic) -> None:
 @pytest.mark.no_sanitizer
 def test_kill_of_both(wire: str) -> None:
     """The file stays behind, and the next process takes it up again; the last one out removes it."""
-    for turn in range(3):
+    stays = 0
+    for turn in range(6):
         with Peer() as one, Peer() as two:
             a, memory = one.run(BEGIN, name=BNXT, wire=wire, seed=0, n=BYTES)
             b, other = two.run(BEGIN, name=MLX5, wire=wire, seed=1, n=BYTES)
@@ -397,12 +398,13 @@ def test_kill_of_both(wire: str) -> None:
             flood = "while True:\n  if qp.room(Side.SEND) > 4000: qp.write((r, 0), there, n)\n  qp.poll(Side.SEND)"
             one.start(flood, there=other)
             two.start(flood, there=memory)
-            time.sleep(0.02 * turn)
+            time.sleep(0.01 * turn)
             for peer in (one, two):
                 peer.process.kill()
             for peer in (one, two):
                 peer.kill()
-        assert os.path.exists(wire_file(wire))
+        stays += os.path.exists(wire_file(wire))
+    assert stays  # another program of this user that joins a wire right then clears it away
     with userdma.open("soft:bnxt", wire=wire) as nic:
         usable(wire, nic)
 
@@ -715,12 +717,16 @@ def test_a_link_or_folder_in_its_place(wire: str, tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_goes_with_the_next_look_around(wire: str) -> None:
-    with Peer() as peer:
-        peer.run("nic = userdma.open('soft:bnxt', wire=wire)", wire=wire)
-        subprocess.run([sys.executable, "-m", "userdma.cli", "devices"], check=True, capture_output=True)
-        assert os.path.exists(wire_file(wire))  # somebody is on it
-        peer.kill()
-    assert os.path.exists(wire_file(wire))
+    for _ in range(5):  # another program of this user may look around right then
+        with Peer() as peer:
+            peer.run("nic = userdma.open('soft:bnxt', wire=wire)", wire=wire)
+            subprocess.run([sys.executable, "-m", "userdma.cli", "devices"], check=True, capture_output=True)
+            assert os.path.exists(wire_file(wire))  # somebody is on it
+            peer.kill()
+        if os.path.exists(wire_file(wire)):
+            break
+    else:
+        raise AssertionError("nothing stays")
     subprocess.run([sys.executable, "-m", "userdma.cli", "devices"], check=True, capture_output=True)
     assert not os.path.exists(wire_file(wire))
 
