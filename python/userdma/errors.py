@@ -67,7 +67,17 @@ class FirmwareInternalError(FirmwareError):
 
 
 class FirmwareBusyError(FirmwareError):
-    """The command was not sent: too many before it have no answer, or this very thread is in the middle of one."""
+    """Nothing was done: too many commands before have no answer, or this very thread is in the middle of another
+    control call, whose signal handler or callback this is."""
+
+
+def still_under_way(what: str, other: str) -> FirmwareBusyError:
+    """That `what` was not done in the middle of the thread's `other`."""
+    return FirmwareBusyError(
+        f"{what}: {other} is still under way in this thread, and this is a signal handler or a callback within it; "
+        f"nothing was done, so do it after the handler's return, or in another thread",
+        what,
+    )
 
 
 class WorkError(Error):

@@ -10,14 +10,27 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Never, NoReturn, Protocol, TypeVar
 
 from userdma import _core
-from userdma.errors import Error
+from userdma.errors import Error, FirmwareBusyError, still_under_way
 from userdma.types import Access, Endpoint
+
+_T = TypeVar("_T")
+_MOMENT = 0.2  # seconds
+
+
+class _Thread(threading.local):
+    """What is known of the thread that asks."""
+
+    #: It is one of a NIC in software, not of the program: there only the collector runs what the program wrote.
+    nics = False
+
+
+thread = _Thread()
 
 
 class Registration(Protocol):
@@ -30,7 +43,7 @@ class Registration(Protocol):
 
 
 class Pair(Protocol):
-    """A queue pair that the firmware made: what `Qp` needs to know of it."""
+    """A queue pair that the firmware made, or will: what `Qp` needs to know of it."""
 
     rings: _core.Rings
     number: int
@@ -40,8 +53,11 @@ class Pair(Protocol):
 class Device(ABC):
     """A NIC family's driver of one NIC: firmware commands, and what they made. `Nic`, `Region` and `Qp` drive it.
 
+    Control calls run by `control`: one after the other, and each whole. A `Pair` or `Registration` is its owner's
+    (`Qp`, `Region`) before anything is made for it, so that an exception of any moment (Ctrl-C) loses nothing.
+
     `orphans` collects what a program dropped without giving it back (`Region`, `Qp` that were garbage collected). A
-    collector may run in the middle of a command, so they wait there for the next control call.
+    collector may run in the middle of a control call, so they wait there for the next one.
     """
 
     family: str
@@ -60,18 +76,52 @@ class Device(ABC):
         self.process = os.getpid()
         self.closed = ""  #: why the NIC takes no calls any more
         self.released = False  #: its function is given back
+        self._control = threading.RLock()  # a plain one would wait for itself where a handler comes right after it
+        self._controller = 0  # the thread within a control call
+        self._under_way = ""  # and which one that is
 
-    @abstractmethod
+    @property
+    def foreign(self) -> bool:
+        """Whether it is of another process, of which this one is a fork."""
+        return self.process != os.getpid()
+
+    def control(self, what: str, call: Callable[[], _T]) -> _T:
+        """Run a control call, once those of other threads have ended. `what` is its name in the error that refuses it:
+        in the middle of another of this very thread, in a signal handler or a callback."""
+        if self.foreign:  # before the lock, which the fork may have left taken
+            raise ValueError(f"{self.function.name} {self.closed}")
+        self.check_reentry(what)
+        return self._whole(what, call)
+
+    def _whole(self, what: str, call: Callable[[], _T]) -> _T:
+        with self._control:
+            try:
+                self._controller, self._under_way = threading.get_ident(), what
+                return call()
+            finally:
+                self._controller = 0
+
     def check_reentry(self, what: str) -> None:
-        """Raise `Error` where no control call can run: within a firmware command of this very thread, in a signal
-        handler or a callback. `what` is what the error says was not done."""
+        """Raise `Error` if this very thread is in the middle of a control call, or is none of the program's."""
+        if self._controller == threading.get_ident():
+            raise still_under_way(what, self._under_way)
+        if thread.nics:
+            raise FirmwareBusyError(
+                f"{what}: this is a callback of the collector within the firmware of a NIC in software, in its thread; "
+                f"nothing was done, so do it in a thread of the program",
+                what,
+            )
 
     @abstractmethod
     def most_entries(self) -> int:
         """How many entries a ring can have room for."""
 
     @abstractmethod
-    def make_pair(self, send: int, receive: int) -> Any:
+    def new_pair(self) -> Any:
+        """A `Pair` of which nothing is made yet."""
+
+    @abstractmethod
+    def make_pair(self, pair: Any, send: int, receive: int) -> None:
         """Rings for that many entries, and a queue pair in the state INIT. A refused one leaves nothing behind."""
 
     @abstractmethod
@@ -83,18 +133,22 @@ class Device(ABC):
         """Destroy the pair and free its rings; what could not be given back stays until `close`."""
 
     @abstractmethod
-    def allocate(self, n: int, remote: Access) -> tuple[Any, _core.Memory]:
-        """Register `n` bytes of new memory."""
+    def new_registration(self) -> Any:
+        """A `Registration` of which nothing is made yet."""
 
     @abstractmethod
-    def pin(self, address: int, n: int, remote: Access) -> Any:
+    def allocate(self, registration: Any, n: int, remote: Access) -> int:
+        """Register `n` bytes of new memory: its address."""
+
+    @abstractmethod
+    def pin(self, registration: Any, address: int, n: int, remote: Access) -> None:
         """Register `n` bytes of the process's memory."""
 
     @abstractmethod
-    def device_memory(self, runs: list[tuple[int, int]], remote: Access) -> Any:
+    def device_memory(self, registration: Any, runs: list[tuple[int, int]], remote: Access) -> None:
         """Register another device's memory."""
 
-    def dmabuf(self, fd: int, at: int, n: int, remote: Access) -> Any:
+    def dmabuf(self, registration: Any, fd: int, at: int, n: int, remote: Access) -> None:
         """Register a range of a dma-buf, where the kernel owns the NIC."""
         raise Error(f"{self.function.name} is this process's, and a dma-buf only the kernel can map: use Region.device")
 
@@ -116,9 +170,15 @@ class Device(ABC):
 
     def close(self) -> None:
         """Close the NIC. A second time does nothing; `BufferError` while a buffer of its memory is alive."""
-        if self.released or self.process != os.getpid():
+        if self.released or self.foreign:
             return
-        self.check_reentry(f"the close of {self.function.name}")
+        self.check_reentry("Nic.close")
+        self.finish()
+
+    def finish(self) -> None:
+        """The same when nothing holds the NIC any more, in whatever thread the collector saw that."""
+        if self.released or self.foreign:
+            return
         if not self.closed:
             views = self.function.views
             if views > 0:
@@ -126,7 +186,12 @@ class Device(ABC):
                     f"{self.function.name} cannot be closed: memoryviews or arrays of its memory are alive ({views}): "
                     f"delete them first"
                 )
-            self.closed = "is closed"
+            self.closed = "is closed"  # already for the calls that wait for their turn
+        self._whole("Nic.close", self._end)
+
+    def _end(self) -> None:
+        if self.released:  # by another thread, meanwhile
+            return
         for pair in _alive(self.pairs):
             pair._retire("of a NIC that is closed")
         for region in _alive(self.regions):
@@ -151,6 +216,9 @@ class Device(ABC):
 
     def busy(self) -> bool:
         """Whether a thread is within a control call, and stays there for more than a moment."""
+        if not self._control.acquire(timeout=_MOMENT):
+            return True
+        self._control.release()
         return False
 
     def idle(self) -> bool:
@@ -160,9 +228,6 @@ class Device(ABC):
     def counters(self) -> dict[str, int]:
         """The NIC's own counters, by name."""
         return {}
-
-
-_T = TypeVar("_T")
 
 
 def _alive(things: weakref.WeakSet[_T]) -> list[_T]:
@@ -175,12 +240,12 @@ def _alive(things: weakref.WeakSet[_T]) -> list[_T]:
 
 
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
-_devices_lock = threading.Lock()
+_devices_lock = threading.RLock()  # a handler may open a NIC in the middle of another's opening
 
 
 def _in_child() -> None:
     global _devices_lock
-    _devices_lock = threading.Lock()  # the old one may have been held by a thread that is not here
+    _devices_lock = threading.RLock()  # the old one may have been held by a thread that is not here
     for device in _alive(_devices):
         device.forked()
 
@@ -313,13 +378,15 @@ class Nic:
 
 def _finish(device: Device) -> None:
     """Nothing holds the NIC any more, or the interpreter ends."""
+    if device.foreign:
+        return
     # What outlives it, a buffer or a thread within a control call, does so only at the interpreter's end, which frees
     # the memory with it.
     if device.busy():
         device.halt()
         return
     try:
-        device.close()
+        device.finish()
     except (BufferError, Error):
         device.halt()
 

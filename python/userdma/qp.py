@@ -50,15 +50,20 @@ class Qp(_core.Qp):
             if not 1 <= n <= most:
                 raise ValueError(f"{what} must be 1 to {most} entries, not {n}")
             sizes.append(n)
-        pair = device.make_pair(sizes[0], sizes[1])
+        return device.control("Qp.make", lambda: cls._make(nic, sizes[0], sizes[1], bool(immediate)))
+
+    @classmethod
+    def _make(cls, nic: Nic, send: int, receive: int, immediate: bool) -> Qp:
+        device = nic._usable()
         qp = cls.__new__(cls)
         qp._nic = nic
         qp._device = device
         qp._lost = ""
-        qp._pair = pair
-        qp._entries = (sizes[0], sizes[1])
+        qp._pair = pair = device.new_pair()
+        device.make_pair(pair, send, receive)
+        qp._entries = (send, receive)
         qp._endpoint = Endpoint(pair.number, pair.psn, device.gid, device.mac)
-        _core.Qp.__init__(qp, pair.rings, send=sizes[0], receive=sizes[1], immediate=bool(immediate))
+        _core.Qp.__init__(qp, pair.rings, send=send, receive=receive, immediate=immediate)
         device.pairs.add(qp)
         return qp
 
@@ -93,8 +98,11 @@ class Qp(_core.Qp):
         `Error` if the firmware refuses a step. After that, or after an exception ended it, it may be called again: it
         then takes the pair back to reset and connects it from there.
         """
+        self._device.control("Qp.connect", lambda: self._connect(endpoint, mtu, remote))
+
+    def _connect(self, endpoint: Endpoint, mtu: int | None, remote: Access) -> None:
+        device = self._nic._usable()
         if self.dead:
-            self._nic._usable()
             raise ValueError(f"queue pair {self.number:#x} is destroyed")
         if self.connected:
             if self.failure:
@@ -104,14 +112,12 @@ class Qp(_core.Qp):
             raise TypeError(f"a userdma.Endpoint wanted, not {type(endpoint).__name__}")
         endpoint.check()
         _check_reachable(endpoint)
-        device = self._device
         if mtu is None:
             mtu = device.mtu
         elif integer("mtu", mtu) not in _MTUS or mtu > device.mtu:
             takes = ", ".join(str(size) for size in _MTUS if size <= device.mtu)
             raise ValueError(f"mtu must be one of {takes} for {self._nic.name}, not {mtu}")
         remote = check_access(remote)
-        self._nic._usable()
         local = device.owns(endpoint)
         device.connect(self._pair, endpoint, mtu, local, remote)
         self._set_connected(psn=self._endpoint.psn, mtu=mtu, local=local)
@@ -122,15 +128,21 @@ class Qp(_core.Qp):
         `Error` if the firmware refuses, and then at every further call, as after one that an exception ended: the pair
         counts as destroyed all the same, and its rings stay until its NIC closes. A second time does nothing.
         """
-        if self._lost:
-            raise Error(
-                f"queue pair {self.number:#x} counts as destroyed; its rings stay until its NIC closes: {self._lost}"
-            )
+        if lost := self._end():
+            raise Error(f"queue pair {self.number:#x} counts as destroyed; its rings stay until its NIC closes: {lost}")
+
+    def _end(self) -> str:
+        """Destroy it; why that cannot be, if an earlier call says so."""
         device = self._device
-        if self.dead or device.released:
-            return
+        if device.foreign or (not self._lost and (self.dead or device.released)):
+            return ""
+        return device.control("Qp.destroy", self._destroy)
+
+    def _destroy(self) -> str:
+        device = self._device
+        if self._lost or self.dead or device.released:
+            return self._lost
         self._nic._usable()
-        device.check_reentry("destroy")
         self._lost = "an exception ended an earlier destroy"  # true until the end says otherwise
         self._retire()
         pair, self._pair = self._pair, None
@@ -140,6 +152,7 @@ class Qp(_core.Qp):
             self._lost = str(error)
             raise
         self._lost = ""
+        return ""
 
     def __enter__(self) -> Qp:
         return self
@@ -147,8 +160,7 @@ class Qp(_core.Qp):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._lost:
-            self.destroy()
+        self._end()
 
     def __del__(self) -> None:
         pair = self.__dict__.get("_pair")

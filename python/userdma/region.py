@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Never
 
 from userdma import _core
 from userdma.errors import DmaMemoryError, Error
-from userdma.nic import Device, Nic, Registration, check_access, check_nic, integer
+from userdma.nic import Device, Nic, check_access, check_nic, integer
 from userdma.types import Access
 
 _PAGE = 4096  # what the runs of another device's memory are multiples of
@@ -53,8 +53,7 @@ class Region(_core.Region):
         _possible(nic, n)
         page = device.function.page
         n = (n + page - 1) // page * page
-        registration, memory = device.allocate(n, remote)
-        return cls._make(nic, registration, memory.address, n, remote, None)
+        return cls._make("host", nic, n, remote, None, lambda registration: device.allocate(registration, n, remote))
 
     @classmethod
     def pages(cls, nic: Nic, address: Any, n: int | None = None, remote: Access = Access.NONE) -> Region:
@@ -86,8 +85,10 @@ class Region(_core.Region):
         remote = check_access(remote)
         device = nic._usable()
         _possible(nic, n)
-        registration = device.pin(address, n, remote)
-        return cls._make(nic, registration, 0, n, remote, holds)
+        at, size = address, n
+        return cls._make(
+            "pages", nic, n, remote, holds, lambda registration: device.pin(registration, at, size, remote)
+        )
 
     @classmethod
     def device(cls, nic: Nic, runs: Iterable[tuple[int, int]], remote: Access = Access.NONE) -> Region:
@@ -110,8 +111,10 @@ class Region(_core.Region):
                 raise ValueError(f"a run ends past the last bus address: {address:#x}, {size} bytes")
         n = _positive("the runs' size", sum(size for _, size in pairs))
         remote = check_access(remote)
-        registration = nic._usable().device_memory(pairs, remote)
-        return cls._make(nic, registration, 0, n, remote, None)
+        device = nic._usable()
+        return cls._make(
+            "device", nic, n, remote, None, lambda registration: device.device_memory(registration, pairs, remote)
+        )
 
     @classmethod
     def dmabuf(cls, nic: Nic, fd: int, at: int, n: int, remote: Access = Access.NONE) -> Region:
@@ -130,17 +133,37 @@ class Region(_core.Region):
             raise ValueError(f"no dma-buf has the descriptor {fd} and {n} bytes at {at}")
         device = nic._usable()
         _possible(nic, n)
-        registration = device.dmabuf(fd, at, n, remote)
-        return cls._make(nic, registration, 0, n, remote, None)
+        return cls._make(
+            "dmabuf", nic, n, remote, None, lambda registration: device.dmabuf(registration, fd, at, n, remote)
+        )
 
     @classmethod
-    def _make(cls, nic: Nic, registration: Registration, address: int, n: int, remote: Access, holds: object) -> Region:
-        device = nic._device
+    def _make(
+        cls,
+        how: str,
+        nic: Nic,
+        n: int,
+        remote: Access,
+        holds: object,
+        register: Callable[[Any], int | None],
+    ) -> Region:
+        """`register` does, and returns the address of memory that the process reads and writes."""
+        return nic._device.control(f"Region.{how}", lambda: cls._made(nic, n, remote, holds, register))
+
+    @classmethod
+    def _made(cls, nic: Nic, n: int, remote: Access, holds: object, register: Callable[[Any], int | None]) -> Region:
+        device = nic._usable()
         region = cls.__new__(cls)
+        region._nic = nic
+        region._device = device
+        region._lost = ""
+        region._holds = holds
+        region._registration = registration = device.new_registration()
+        address = register(registration)
         _core.Region.__init__(
             region,
             device.domain,
-            address=address,
+            address=address or 0,
             va=registration.va,
             bytes=n,
             lkey=registration.key,
@@ -148,11 +171,6 @@ class Region(_core.Region):
             remote_va=registration.remote_va,
             remote_key=registration.remote_key,
         )
-        region._nic = nic
-        region._device = device
-        region._lost = ""
-        region._holds = holds
-        region._registration = registration
         device.regions.add(region)
         return region
 
@@ -168,12 +186,20 @@ class Region(_core.Region):
         may still reach the memory, which stays until its close. A second time does nothing. `BufferError` while a
         memoryview or array of the region is alive.
         """
-        if self._lost:
-            raise Error(f"the region counts as deregistered, and its memory stays until its NIC closes: {self._lost}")
+        if lost := self._end():
+            raise Error(f"the region counts as deregistered, and its memory stays until its NIC closes: {lost}")
+
+    def _end(self) -> str:
+        """Deregister it; why that cannot be, if an earlier call says so."""
         device = self._device
-        if device.closed or not self.alive:
-            return
-        device.check_reentry("deregister")
+        if device.foreign or (not self._lost and (not self.alive or device.closed)):
+            return ""
+        return device.control("Region.deregister", self._deregister)
+
+    def _deregister(self) -> str:
+        device = self._device
+        if self._lost or not self.alive or device.closed:
+            return self._lost
         self._lost = "an exception ended an earlier deregister"  # true until the end says otherwise
         try:
             self._retire()
@@ -189,6 +215,7 @@ class Region(_core.Region):
             raise
         self._lost = ""
         self._holds = None
+        return ""
 
     def __enter__(self) -> Region:
         return self
@@ -196,10 +223,8 @@ class Region(_core.Region):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lost:
-            return
         try:
-            self.deregister()
+            self._end()
         except BufferError:
             if kind is None:  # else the traceback itself may hold the buffer, and hides nothing by it
                 raise

@@ -470,7 +470,8 @@ def test_a_command_within_a_command(soft: Soft, monkeypatch: pytest.MonkeyPatch)
 def test_a_refused_size_leaves_the_rings(soft: Soft) -> None:
     nic = soft()
     device: Any = nic._device
-    pair = device.make_pair(7, 7)
+    pair = device.new_pair()
+    device.make_pair(pair, 7, 7)
     for sizes in ({"send": 4095, "receive": 7}, {"send": 7, "receive": 0}):
         with pytest.raises(ValueError, match="slots takes 1 to 31 entries, not"):
             _core.Qp(pair.rings, **sizes)

@@ -154,11 +154,11 @@ def _register(chip: Chip) -> None:
     ledger.call(
         channel,
         "hwrm_func_drv_rgtr",
+        lambda _: ledger.undo(channel, "hwrm_func_drv_unrgtr"),
         enables=hwrm.DrvRgtrEnables.OS_TYPE | hwrm.DrvRgtrEnables.VER,
         flags=hwrm.DrvRgtrFlags.N16BIT_VER_MODE,
         os_type=hwrm.OsType.OTHER,
     )
-    ledger.undo(channel, "hwrm_func_drv_unrgtr")
     config = ledger.call(channel, "hwrm_func_qcfg", fid=hwrm.TARGET_SELF)
     chip.doorbell = config.legacy_l2_db_size_kb * 1024
     if chip.doorbell + 8 > chip.bar.size:
@@ -193,7 +193,7 @@ def _backing_store(chip: Chip) -> None:
     for pairs, keys in _BACKING:
         _size(kinds, pairs, keys)
         try:
-            tables = [(kind, [_context(chip.backing, kind) for _ in kind.instances]) for kind in kinds]
+            tables = [(kind, [_context(chip, kind) for _ in kind.instances]) for kind in kinds]
             break
         except DmaMemoryError:
             chip.backing.give_back()
@@ -254,8 +254,9 @@ def _size(kinds: list[_Kind], pairs: int, keys: int) -> None:
         kind.entries = min(entries, kind.most) if kind.most else entries
 
 
-def _context(room: Ledger, kind: _Kind) -> PageTable:
+def _context(chip: Chip, kind: _Kind) -> PageTable:
     """Memory for one instance of a kind. Marked as free where the firmware asks for it."""
+    room = chip.backing
     size = max(kind.entries * kind.entry, 1)
     memory = room.alloc(-(-size // PAGE) * PAGE)
     if kind.initial:
@@ -265,17 +266,19 @@ def _context(room: Ledger, kind: _Kind) -> PageTable:
         else:
             at = kind.offset * 4
             content[at :: kind.entry] = bytes([kind.initial]) * len(range(at, len(content), kind.entry))
-        write(memory, 0, bytes(content))
+        write(memory, 0, bytes(content), chip.firmware.generation)
     return build(room, memory.pages(PAGE_SHIFT))
 
 
 def _ring(chip: Chip, kind: hwrm.RingType, entries: int, size: int, **fields: int) -> tuple[int, _core.Memory]:
     """A ring of the Ethernet part: its number, and its memory."""
-    memory = chip.ledger.alloc(entries * size)
-    table = build(chip.ledger, memory.pages(PAGE_SHIFT), queue=True)
-    answer = chip.ledger.call(
+    ledger = chip.ledger
+    memory = ledger.alloc(entries * size)
+    table = build(ledger, memory.pages(PAGE_SHIFT), queue=True)
+    answer = ledger.call(
         chip.hwrm,
         "hwrm_ring_alloc",
+        lambda made: ledger.undo(chip.hwrm, "hwrm_ring_free", ring_type=kind, ring_id=made.ring_id),
         ring_type=kind,
         page_tbl_addr=table.address,
         page_tbl_depth=table.level,
@@ -283,7 +286,6 @@ def _ring(chip: Chip, kind: hwrm.RingType, entries: int, size: int, **fields: in
         length=entries,
         **fields,
     )
-    chip.ledger.undo(chip.hwrm, "hwrm_ring_free", ring_type=kind, ring_id=answer.ring_id)
     return answer.ring_id, memory
 
 
@@ -299,12 +301,12 @@ def _command_queue(chip: Chip) -> None:
     answer = ledger.call(
         chip.hwrm,
         "hwrm_stat_ctx_alloc",
+        lambda made: ledger.undo(chip.hwrm, "hwrm_stat_ctx_free", stat_ctx_id=made.stat_ctx_id),
         stats_dma_addr=chip.statistics.pages(PAGE_SHIFT)[0],
         stats_dma_length=hwrm.STATISTICS_SIZE,
         update_period_ms=1000,
         stat_ctx_flags=hwrm.StatCtxFlags.ROCE,
     )
-    ledger.undo(chip.hwrm, "hwrm_stat_ctx_free", stat_ctx_id=answer.stat_ctx_id)
 
     queue = ledger.alloc(CMDQ_ENTRIES * rcfw.SLOT)
     chip.rcfw = RcfwChannel(chip.firmware, chip.registers, queue, chip.events)
@@ -314,8 +316,13 @@ def _command_queue(chip: Chip) -> None:
     flags = rcfw.InitializeFwFlags(0)
     if chip.limits.pop("_retransmission"):
         flags |= rcfw.InitializeFwFlags.HW_REQUESTER_RETX_SUPPORTED
-    ledger.call(chip.rcfw, "initialize_fw", stat_ctx_id=answer.stat_ctx_id, flags=flags)
-    ledger.undo(chip.rcfw, "deinitialize_fw")
+    ledger.call(
+        chip.rcfw,
+        "initialize_fw",
+        lambda _: ledger.undo(chip.rcfw, "deinitialize_fw"),
+        stat_ctx_id=answer.stat_ctx_id,
+        flags=flags,
+    )
 
 
 def _query(chip: Chip) -> None:
@@ -380,8 +387,9 @@ def _ethernet(chip: Chip) -> None:
         cmpl_ring_id=completions,
         rx_buf_size=_L2_BUFFER,
     )
-    vnic = ledger.call(channel, "hwrm_vnic_alloc").vnic_id
-    ledger.undo(channel, "hwrm_vnic_free", vnic_id=vnic)
+    vnic = ledger.call(
+        channel, "hwrm_vnic_alloc", lambda made: ledger.undo(channel, "hwrm_vnic_free", vnic_id=made.vnic_id)
+    ).vnic_id
     enables = hwrm.VnicCfgEnables
     ledger.call(
         channel,
@@ -392,21 +400,27 @@ def _ethernet(chip: Chip) -> None:
         default_rx_ring_id=ring,
         default_cmpl_ring_id=completions,
     )
-    answer = ledger.call(
+    ledger.call(
         channel,
         "hwrm_cfa_l2_filter_alloc",
+        lambda made: ledger.undo(channel, "hwrm_cfa_l2_filter_free", l2_filter_id=made.l2_filter_id),
         flags=hwrm.L2FilterFlags.PATH_RX,
         enables=hwrm.L2FilterEnables.L2_ADDR | hwrm.L2FilterEnables.L2_ADDR_MASK | hwrm.L2FilterEnables.DST_ID,
         l2_addr=chip.mac,
         l2_addr_mask=b"\xff" * 6,
         dst_id=vnic,
     )
-    ledger.undo(channel, "hwrm_cfa_l2_filter_free", l2_filter_id=answer.l2_filter_id)
 
 
 def _address(chip: Chip) -> None:
     """A GID: IPv4-mapped, of network 10, with the MAC address's last three bytes."""
     chip.gid = bytes(10) + b"\xff\xff" + bytes([10]) + chip.mac[3:]
-    answer = chip.ledger.call(chip.rcfw, "add_gid", gid=rcfw.gid_bytes(chip.gid), src_mac=rcfw.mac_bytes(chip.mac))
+    ledger = chip.ledger
+    answer = ledger.call(
+        chip.rcfw,
+        "add_gid",
+        lambda made: ledger.undo(chip.rcfw, "delete_gid", gid_index=made.xid),
+        gid=rcfw.gid_bytes(chip.gid),
+        src_mac=rcfw.mac_bytes(chip.mac),
+    )
     chip.gid_index = answer.xid
-    chip.ledger.undo(chip.rcfw, "delete_gid", gid_index=answer.xid)

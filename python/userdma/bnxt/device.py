@@ -88,9 +88,14 @@ class BnxtDevice(FirmwareDevice):
             memory = ledger.alloc(entries * _CQE)
             table = self._table(ledger, memory)
             answer = ledger.call(
-                chip.rcfw, "create_cq", cq_size=entries, pbl=table.address, lvl=table.level, cnq_id=chip.nq
+                chip.rcfw,
+                "create_cq",
+                lambda made: ledger.undo(chip.rcfw, "destroy_cq", cq_cid=made.xid),
+                cq_size=entries,
+                pbl=table.address,
+                lvl=table.level,
+                cnq_id=chip.nq,
             )
-            ledger.undo(chip.rcfw, "destroy_cq", cq_cid=answer.xid)
             queues.append((memory, entries, answer.xid))
         (send_cq, send_cq_entries, scq), (receive_cq, receive_cq_entries, rcq) = queues
 
@@ -102,6 +107,7 @@ class BnxtDevice(FirmwareDevice):
         answer = ledger.call(
             chip.rcfw,
             "create_qp",
+            lambda made: ledger.undo(chip.rcfw, "destroy_qp", qp_cid=made.xid),
             type=rcfw.QpType.RC,
             pd_id=_PD,
             scq_cid=scq,
@@ -117,7 +123,6 @@ class BnxtDevice(FirmwareDevice):
             irrq_addr=irrq,
             orrq_addr=orrq,
         )
-        ledger.undo(chip.rcfw, "destroy_qp", qp_cid=answer.xid)
         pair.number = answer.xid
         if pair.number >> 24:
             raise Error(f"{self.function.name}: its firmware made a queue pair with the number {pair.number:#x}")
@@ -221,6 +226,7 @@ class BnxtDevice(FirmwareDevice):
         answer = ledger.call(
             self._chip.rcfw,
             "register_mr",
+            lambda made: ledger.undo(self._chip.rcfw, "deregister_mr", lkey=made.xid),
             flags=rcfw.RegisterMrFlags.ALLOC_MR,
             key=_PD,  # with ALLOC_MR: the protection domain
             lvl=table.level,
@@ -231,14 +237,16 @@ class BnxtDevice(FirmwareDevice):
             va=va,
             mr_size=n,
         )
-        ledger.undo(self._chip.rcfw, "deregister_mr", lkey=answer.xid)
         return va, answer.xid
 
     def counters(self) -> dict[str, int]:
         """The function's statistics context: bnxt_hsi.h's struct ctx_hw_stats_ext, which the chip writes once a second.
         RoCE's packets are among its unicast ones."""
         # Without a view of its own: a close in another thread would find it.
-        values = struct.unpack_from(f"<{hwrm.STATISTICS_SIZE // 8}Q", self._chip.statistics)
+        try:
+            values = struct.unpack_from(f"<{hwrm.STATISTICS_SIZE // 8}Q", self._chip.statistics)
+        except ValueError as error:  # that close came first, or a handler's in this one
+            raise ValueError(f"{self.function.name} {self.closed}") from error
         return dict(zip(_COUNTERS, values, strict=False))
 
 

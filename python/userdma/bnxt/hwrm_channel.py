@@ -48,7 +48,7 @@ class HwrmChannel(Channel):
         return request
 
     def _post(self, number: int, request: bytes) -> None:
-        write(self.memory, number % _SLOTS * _SLOT, bytes(_SLOT))
+        write(self.memory, number % _SLOTS * _SLOT, bytes(_SLOT), self.firmware.generation)
         self._bar.write_words(_WINDOW, request.ljust(hwrm.MAX_REQUEST, b"\0"))
         self._bar.write32(_TRIGGER, 1)
 

@@ -60,7 +60,7 @@ class RcfwChannel(Channel):
         data = request.ljust(slots * rcfw.SLOT, b"\0")
         for i in range(slots):
             at = (self._producer + i) % ENTRIES * rcfw.SLOT
-            write(self._memory, at, data[i * rcfw.SLOT : (i + 1) * rcfw.SLOT])
+            write(self._memory, at, data[i * rcfw.SLOT : (i + 1) * rcfw.SLOT], self.firmware.generation)
         self._slots.pop(number, None)
         self._slots[number] = slots
         self._producer += slots

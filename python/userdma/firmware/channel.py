@@ -28,7 +28,9 @@ from userdma.errors import (
     FirmwareStoppedError,
     FirmwareTimeoutError,
     MachineError,
+    still_under_way,
 )
+from userdma.firmware import memory
 from userdma.messages import Command, Fields
 
 _SPIN = 64  # looks before the first sleep
@@ -41,6 +43,7 @@ class Firmware:
 
     def __init__(self, function: _core.Function) -> None:
         self.function = function
+        self.generation = memory.generation
         self.lock = threading.RLock()
         self.busy = ""  # the command under way
         self.thread = 0  # and whose it is
@@ -58,11 +61,7 @@ class Firmware:
     def check_reentry(self, what: str) -> None:
         """Raise if this very thread is in the middle of a command: in a signal handler or a callback of it."""
         if self.busy and self.thread == threading.get_ident():
-            raise FirmwareBusyError(
-                f"{what}: {self.busy} is still under way in this thread, and this is a signal handler or a callback "
-                f"within it; nothing was done, so do it after the handler's return, or in another thread",
-                what,
-            )
+            raise still_under_way(what, self.busy)
 
     def may_answer(self) -> bool:
         """Whether a firmware that may still act on earlier commands is there and answers new ones."""
@@ -180,7 +179,7 @@ class Channel(ABC):
             if data is not None:
                 return data
             if self.firmware.closed or function.failed:
-                # closed: by a signal's handler, or this is the child of a fork
+                # closed: this is the child of a fork
                 why = self.firmware.closed or f"{function.name} {function.failure}"
                 self._tell(command.name, number, "no answer", why)
                 raise MachineError(f"{command.name}: {why}")
@@ -206,10 +205,11 @@ class Channel(ABC):
 
     def _late(self, number: int) -> bool:
         """An answer with this number came: True if it is a late one, to a command that was abandoned."""
-        name = self._abandoned.pop(number, None)
+        name = self._abandoned.get(number)
         if name is None:
             return False
-        self._tell(name, number, "late", "")
         if self.firmware.stopped_by == (self, number):  # it answers again
             self.firmware.stopped, self.firmware.stopped_by = "", None
+        del self._abandoned[number]
+        self._tell(name, number, "late", "")
         return True

@@ -7,7 +7,6 @@ program dropped without giving it back is given back by the next control call.
 from __future__ import annotations
 
 import secrets
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,7 +28,6 @@ HOPS = 64
 V4_MAPPED = bytes(10) + b"\xff\xff"  #: how the GID of an IPv4 address begins
 
 SMALLEST_RING = 32
-_MOMENT = 0.2  # seconds
 
 
 @dataclass(eq=False)
@@ -63,7 +61,6 @@ class FirmwareDevice(Device):
         super().__init__()
         self.function = function
         self.domain = _core.Domain(function)
-        self._control = threading.RLock()
         self._pairs: set[Pair] = set()
         self._registrations: set[Registration] = set()
 
@@ -97,105 +94,94 @@ class FirmwareDevice(Device):
 
     def check_reentry(self, what: str) -> None:
         self._firmware.check_reentry(what)
-
-    def busy(self) -> bool:
-        if not self._control.acquire(timeout=_MOMENT):
-            return True
-        self._control.release()
-        return False
+        super().check_reentry(what)
 
     # ---- queue pairs ---------------------------------------------------------------------------------------------
 
     def most_entries(self) -> int:
         return (1 << _largest_ring(self.limits).bit_length() - 1) - 1
 
-    def make_pair(self, send: int, receive: int) -> Pair:
-        with self._control:
-            self._begin()
-            pair = Pair(Ledger(self.function), psn=secrets.randbits(24))
-            self._pairs.add(pair)
-            try:
-                self._create(pair, send, receive)
-            except BaseException:
-                self._drop(pair.ledger, lambda: self._pairs.discard(pair))
-                raise
-            return pair
+    def new_pair(self) -> Pair:
+        return Pair(Ledger(self.function), psn=secrets.randbits(24))
+
+    def make_pair(self, pair: Pair, send: int, receive: int) -> None:
+        self._begin()
+        self._pairs.add(pair)
+        try:
+            self._create(pair, send, receive)
+        except BaseException:
+            with suppress(Error):
+                self._give(pair)
+            raise
 
     def connect(self, pair: Pair, peer: Endpoint, mtu: int, local: bool, remote: Access) -> None:
-        with self._control:
-            self._begin()
-            pair.ledger.unsure = ""  # a command that an exception ended comes before those that follow
+        self._begin()
+        try:
             if pair.state != "init":
                 self._reset(pair)
-                pair.state = "init"
             pair.state = "unknown"
             # A pair of this NIC reads regions of this NIC; `remote` says what else the peer may do.
             self._ready(pair, peer, mtu, remote | Access.READ if local else remote)
+        finally:
+            # Its commands name no memory, and one that an exception ended comes before those that follow.
+            pair.ledger.unsure = ""
 
     def destroy_pair(self, pair: Pair) -> None:
-        with self._control:
-            if not self.closed:  # else the close gives it back
-                self._begin()
-                self._destroy(pair)
-
-    def _destroy(self, pair: Pair) -> None:
-        pair.ledger.unsure = ""  # a connect's, which names no memory
-        pair.ledger.give_back()
-        self._pairs.discard(pair)
+        if not self.closed:  # else the close gives it back
+            self._begin()
+            self._give(pair)
 
     # ---- regions -------------------------------------------------------------------------------------------------
 
-    def allocate(self, n: int, remote: Access) -> tuple[Registration, _core.Memory]:
-        registration = self._take(lambda ledger: ledger.alloc(n), n, remote)
+    def new_registration(self) -> Registration:
+        return Registration(Ledger(self.function))
+
+    def allocate(self, registration: Registration, n: int, remote: Access) -> int:
+        self._take(registration, lambda ledger: ledger.alloc(n), n, remote)
         assert registration.memory is not None
-        return registration, registration.memory
+        return registration.memory.address
 
-    def pin(self, address: int, n: int, remote: Access) -> Registration:
-        return self._take(lambda ledger: ledger.pin(address, n), n, remote)
+    def pin(self, registration: Registration, address: int, n: int, remote: Access) -> None:
+        self._take(registration, lambda ledger: ledger.pin(address, n), n, remote)
 
-    def device_memory(self, runs: list[tuple[int, int]], remote: Access) -> Registration:
+    def device_memory(self, registration: Registration, runs: list[tuple[int, int]], remote: Access) -> None:
         if self.function.addressing == "iova":
             raise Error(
                 f"{self.function.name} is behind an IOMMU, which maps no other device's memory for it; "
                 f"{self.function.without_iommu}"
             )
-        return self._take(lambda ledger: runs, sum(size for _, size in runs), remote)
+        self._take(registration, lambda ledger: runs, sum(size for _, size in runs), remote)
 
     def _take(
-        self, take: Callable[[Ledger], _core.Memory | list[tuple[int, int]]], n: int, remote: Access
-    ) -> Registration:
-        with self._control:
-            self._begin()
-            ledger = Ledger(self.function)
-            registration = Registration(ledger)
-            self._registrations.add(registration)
-            try:
-                taken = take(ledger)
-                runs = taken if isinstance(taken, list) else taken.runs
-                registration.memory = None if isinstance(taken, list) else taken
-                # Pairs of this NIC read every region. If peers may not read this one, what they get of it is another
-                # key.
-                shared = bool(remote & Access.READ)
-                rights = remote if shared else Access.READ
-                registration.va, registration.key = self._register(registration, runs, n, rights)
-                if remote and not shared:
-                    registration.remote_va, registration.remote_key = self._register(registration, runs, n, remote)
-                else:
-                    registration.remote_va, registration.remote_key = registration.va, registration.key
-            except BaseException:
-                self._drop(ledger, lambda: self._registrations.discard(registration))
-                raise
-            return registration
+        self,
+        registration: Registration,
+        take: Callable[[Ledger], _core.Memory | list[tuple[int, int]]],
+        n: int,
+        remote: Access,
+    ) -> None:
+        self._begin()
+        self._registrations.add(registration)
+        try:
+            taken = take(registration.ledger)
+            runs = taken if isinstance(taken, list) else taken.runs
+            registration.memory = None if isinstance(taken, list) else taken
+            # Pairs of this NIC read every region. If peers may not read this one, what they get of it is another key.
+            shared = bool(remote & Access.READ)
+            rights = remote if shared else Access.READ
+            registration.va, registration.key = self._register(registration, runs, n, rights)
+            if remote and not shared:
+                registration.remote_va, registration.remote_key = self._register(registration, runs, n, remote)
+            else:
+                registration.remote_va, registration.remote_key = registration.va, registration.key
+        except BaseException:
+            with suppress(Error):
+                self._give(registration)
+            raise
 
     def deregister(self, registration: Registration) -> None:
-        with self._control:
-            if not self.closed:
-                self._begin()
-                self._deregister(registration)
-
-    def _deregister(self, registration: Registration) -> None:
-        registration.ledger.give_back()
-        self._registrations.discard(registration)
+        if not self.closed:
+            self._begin()
+            self._give(registration)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -203,44 +189,43 @@ class FirmwareDevice(Device):
         """A control call starts: the NIC is open, and what was dropped meanwhile is given back."""
         if self.closed:
             raise ValueError(f"{self.function.name} {self.closed}")
-        self.check_reentry(f"a control call of {self.function.name}")
         if self.orphans:
             self._reap()
 
     def _reap(self) -> None:
         """Give back what the program dropped: pairs at once, regions once no entry of the NIC is under way."""
         idle = self.idle()
-        for _ in range(len(self.orphans)):
-            thing = self.orphans.popleft()
-            if isinstance(thing, Pair):
-                with suppress(Error):
-                    self._destroy(thing)
-            elif not idle:
-                self.orphans.append(thing)
-            else:
-                with suppress(Error):
-                    self._deregister(thing)
+        for _ in range(len(self.orphans)):  # the collector may add to them meanwhile, at their end
+            thing = self.orphans[0]
+            if not (idle or isinstance(thing, Pair)):
+                self.orphans.rotate(-1)
+                continue
+            with suppress(Error):
+                self._give(thing)
+            self.orphans.popleft()  # now: an exception that ended it leaves it to the next call
 
-    def _drop(self, ledger: Ledger, forget: Callable[[], None]) -> None:
-        """A sequence failed: give back what it took. What cannot be stays until `close`."""
-        with suppress(Error):
-            ledger.give_back()
-        if not ledger:
-            forget()
+    def _give(self, thing: Pair | Registration) -> None:
+        """Give back what it took. What cannot be stays until `close`."""
+        thing.ledger.give_back()
+        if thing.ledger:
+            return
+        if isinstance(thing, Pair):
+            self._pairs.discard(thing)
+        else:
+            self._registrations.discard(thing)
 
     def _close(self) -> None:
-        with self._control:
-            things: list[Pair | Registration] = [*self._pairs, *self._registrations]
-            for thing in things:
-                if not self._firmware.may_answer():
-                    break
-                with suppress(Error):
-                    thing.ledger.give_back()
-            self._give_back()
-            self.domain.close()
-            self.function.release()
-            self._pairs.clear()
-            self._registrations.clear()
+        things: list[Pair | Registration] = [*self._pairs, *self._registrations]
+        for thing in things:
+            if not self._firmware.may_answer():
+                break
+            with suppress(Error):
+                thing.ledger.give_back()
+        self._give_back()
+        self.domain.close()
+        self.function.release()
+        self._pairs.clear()
+        self._registrations.clear()
 
     def _refuse(self, why: str) -> None:
         self._firmware.closed = f"{self.function.name} {why}"

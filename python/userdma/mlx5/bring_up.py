@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,8 +113,8 @@ def undo(chip: Chip) -> None:
     leave(chip.firmware, chip.ledger, getattr(chip, "events", None))
 
 
-def _call(chip: Chip, name: str, **fields: Any) -> Fields:
-    return chip.ledger.call(chip.queue, name, **fields)
+def _call(chip: Chip, name: str, then: Callable[[Fields], object] | None = None, /, **fields: Any) -> Fields:
+    return chip.ledger.call(chip.queue, name, then, **fields)
 
 
 def _take(chip: Chip) -> None:
@@ -144,8 +145,7 @@ def _started(chip: Chip) -> None:
 
 def _enable(chip: Chip) -> None:
     """The function, the interface version, and the memory with which its firmware boots."""
-    _call(chip, "enable_hca")
-    chip.ledger.undo(chip.queue, "disable_hca")
+    _call(chip, "enable_hca", lambda _: chip.ledger.undo(chip.queue, "disable_hca"))
     if not _call(chip, "query_issi").supported_issi_dw0 & 1 << 1:
         raise Error(f"{chip.function.name}: its firmware {chip.version} has no interface step 1: update it")
     _call(chip, "set_issi", current_issi=1)
@@ -212,8 +212,8 @@ def _start(chip: Chip) -> None:
     """Memory for what it was asked for; the adapter starts."""
     ledger = chip.ledger
     _give(chip, _INIT)
-    _call(chip, "init_hca", sw_owner_id=[secrets.randbits(32) for _ in range(4)])
-    ledger.undo(chip.queue, "teardown_hca")
+    owner = [secrets.randbits(32) for _ in range(4)]
+    _call(chip, "init_hca", lambda _: ledger.undo(chip.queue, "teardown_hca"), sw_owner_id=owner)
     chip.general = capabilities.CMD_HCA_CAP.unpack(_query(chip, Capability.GENERAL, CapabilityMode.CUR))
     general = chip.general
     roce = capabilities.ROCE_CAP.unpack(_query(chip, Capability.ROCE, CapabilityMode.CUR))
@@ -237,31 +237,29 @@ def _start(chip: Chip) -> None:
 def _events(chip: Chip) -> None:
     """A user access region, the event queue, a protection domain."""
     ledger, queue = chip.ledger, chip.queue
-    chip.uar = _call(chip, "alloc_uar").uar
-    ledger.undo(queue, "dealloc_uar", uar=chip.uar)
+    chip.uar = _call(chip, "alloc_uar", lambda made: ledger.undo(queue, "dealloc_uar", uar=made.uar)).uar
     if (chip.uar + 1) * PAGE > chip.registers.bar.size:
         raise Error(
             f"{chip.function.name}: user access region {chip.uar} is past its BAR of {chip.registers.bar.size} bytes"
         )
     memory = ledger.alloc(_EVENTS * _EVENT)
     for at in range(0, _EVENTS * _EVENT, _EVENT):
-        write(memory, at + _EVENT - 1, b"\1")  # the owner bit: not written
+        write(memory, at + _EVENT - 1, b"\1", chip.firmware.generation)  # the owner bit: not written
     mask = sum(1 << kind for kind in _KINDS)
     chip.eqn = _call(
         chip,
         "create_eq",
+        lambda made: ledger.undo(queue, "destroy_eq", eq_number=made.eq_number),
         eq_context_entry={"log_eq_size": _EVENTS.bit_length() - 1, "uar_page": chip.uar},
         event_bitmask=[mask & (1 << 64) - 1, 0, 0, 0],
         pas=memory.pages(),
     ).eq_number
-    ledger.undo(queue, "destroy_eq", eq_number=chip.eqn)
     chip.events = _core.Mlx5Events(
         chip.domain, memory, _EVENTS, eqn=chip.eqn, bar=chip.registers.bar, uar=chip.uar * PAGE
     )
     ledger.afterwards(chip.events.close)
     queue.attend = chip.attend
-    chip.pd = _call(chip, "alloc_pd").pd
-    ledger.undo(queue, "dealloc_pd", pd=chip.pd)
+    chip.pd = _call(chip, "alloc_pd", lambda made: ledger.undo(queue, "dealloc_pd", pd=made.pd)).pd
 
 
 def _port(chip: Chip) -> None:
@@ -274,9 +272,13 @@ def _port(chip: Chip) -> None:
     select, values = {"roce_en": 1}, {"roce_en": 1}
     if chip.general.disable_local_lb_uc:
         select["disable_uc_local_lb"], values["disable_uc_local_lb"] = 1, 0  # pairs within the NIC
-    _call(chip, "modify_nic_vport_context", field_select=select, nic_vport_context=values)
-    chip.ledger.undo(
-        chip.queue, "modify_nic_vport_context", field_select={"roce_en": 1}, nic_vport_context={"roce_en": 0}
+    off = {"field_select": {"roce_en": 1}, "nic_vport_context": {"roce_en": 0}}
+    _call(
+        chip,
+        "modify_nic_vport_context",
+        lambda _: chip.ledger.undo(chip.queue, "modify_nic_vport_context", **off),
+        field_select=select,
+        nic_vport_context=values,
     )
     with suppress(FirmwareRefusedError):  # a function that does not own the port
         # A driver before may have turned it down, as mlx5_core does with its network interface (port.c).
@@ -316,5 +318,11 @@ def _address(chip: Chip) -> None:
         "roce_l3_type": 0,  # IPv4
         "roce_version": GidType.N2,
     }
-    _call(chip, "set_roce_address", roce_address_index=chip.gid_index, vhca_port_num=1, roce_address=address)
-    chip.ledger.undo(chip.queue, "set_roce_address", roce_address_index=chip.gid_index, vhca_port_num=1)
+    entry = {"roce_address_index": chip.gid_index, "vhca_port_num": 1}
+    _call(
+        chip,
+        "set_roce_address",
+        lambda _: chip.ledger.undo(chip.queue, "set_roce_address", **entry),
+        **entry,
+        roce_address=address,
+    )

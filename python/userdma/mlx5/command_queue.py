@@ -115,28 +115,30 @@ class Mailboxes:
     def __init__(self, function: _core.Function) -> None:
         self._function = function
         self._chunks: list[_core.Memory] = []
-        self._free: list[Mailbox] = []
+        self._used = 0  # of the chunks, those whose mailboxes were made
+        self.free: list[Mailbox] = []
 
-    def take(self, n: int) -> list[Mailbox]:
-        while len(self._free) < n:
-            memory = self._function.alloc_dma(_STRIDE * max(_GROW, n - len(self._free)))
-            self._chunks.append(memory)
-            self._free += [
+    def grow(self, n: int) -> None:
+        """See that `n` are free."""
+        while len(self.free) < n:
+            if self._used == len(self._chunks):
+                size = _STRIDE * max(_GROW, n - len(self.free))
+                self._chunks.extend(map(self._function.alloc_dma, (size,)))  # in one call: Ctrl-C loses none
+            memory = self._chunks[self._used]
+            boxes = [
                 Mailbox(memory, page * PAGE + at, address + at)
                 for page, address in enumerate(memory.pages())
                 for at in range(0, PAGE, _STRIDE)
             ]
-        taken, self._free = self._free[:n], self._free[n:]
-        return taken
-
-    def give(self, boxes: list[Mailbox]) -> None:
-        self._free += boxes
+            self.free += boxes
+            self._used += 1
 
     def close(self) -> None:
         """The function was reset: free them all."""
-        self._free.clear()
+        self.free.clear()
         while self._chunks:
-            self._function.free_dma(self._chunks.pop())
+            self._function.free_dma(self._chunks[-1])
+            self._chunks.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class _Posted:
     boxes: list[Mailbox]
     answer: list[Mailbox]
     bytes: int  # of the answer
+    sent: bool = False  # the doorbell may have been rung for it
 
 
 class CommandQueue(Channel):
@@ -203,23 +206,30 @@ class CommandQueue(Channel):
     def _pack(self, number: int, command: Command, fields: dict[str, Any]) -> bytes:
         more = fields.pop("answer_bytes", 0)  # of a list at the end of the answer
         request = command.request.pack(**fields)
-        self._posted[number] = self._prepare(command.name, number, request, command.response.size + more)
+        self._prepare(command.name, number, request, command.response.size + more)
         return request
 
     def _prepare(self, name: str, number: int, request: bytes, answer: int, slot: int | None = None) -> _Posted:
         """An entry and mailboxes for a command."""
-        for unsent in [n for n in self._posted if n not in self._abandoned]:  # an exception came before it was
-            self._taken(unsent)
         if slot is None:
-            taken = {posted.slot for n, posted in self._posted.items() if n in self._abandoned}
+            for unsent in [n for n, posted in self._posted.items() if not posted.sent]:  # an exception came before
+                self._taken(unsent)
+                self._abandoned.pop(unsent, None)
+            taken = {posted.slot for posted in self._posted.values()}
             free = [slot for slot in range(self._pages_slot) if slot not in taken]
             if not free:
                 raise self._full(name)
             slot = free[0]
         token = number % 255 + 1
         blocks = [-(-max(size - _INLINE, 0) // _DATA) for size in (len(request), answer)]
-        boxes = self.mailboxes.take(sum(blocks))
-        return _Posted(slot, token, boxes, boxes[blocks[0] :], answer)
+        n = sum(blocks)
+        self.mailboxes.grow(n)
+        pool = self.mailboxes.free
+        posted = _Posted(slot, token, pool[:n], pool[blocks[0] : n], answer)
+        # Without a call in between, as in `_taken`: no exception of a signal's handler comes there.
+        self._posted[number] = posted
+        del pool[:n]
+        return posted
 
     def _post(self, number: int, request: bytes) -> None:
         self._health = self.registers.health
@@ -247,7 +257,7 @@ class CommandQueue(Channel):
                 # cmd.c calc_block_sig: of what follows the data, then of all.
                 block[-2] = 0xFF ^ _xor(block[_DATA:-2])
                 block[-1] = 0xFF ^ _xor(block)
-                write(box.memory, box.at, bytes(block))
+                write(box.memory, box.at, bytes(block), self.firmware.generation)
         first, last = (chain[0].address if chain else 0 for chain in (inputs, posted.answer))
         entry = bytearray(
             CMD_QUEUE_ENTRY.pack(
@@ -265,8 +275,10 @@ class CommandQueue(Channel):
         )
         entry[61] = 0xFF ^ _xor(entry)  # its signature
         at = posted.slot * self._stride
-        write(self.memory, at, bytes(entry))
-        self.registers.write(_DOORBELL, 1 << posted.slot)
+        write(self.memory, at, bytes(entry), self.firmware.generation)
+        doorbell = swap(1 << posted.slot)
+        posted.sent = True
+        self.registers.bar.write32(_DOORBELL, doorbell)
 
     def _look(self, number: int, command: Command) -> bytes | None:
         posted = self._posted[number]
@@ -319,12 +331,16 @@ class CommandQueue(Channel):
     def _collect(self) -> None:
         for number in list(self._abandoned):
             posted = self._posted.get(number)
-            if posted is not None and isinstance(self._answer(posted), bytes):
+            if posted is None:  # an exception came between its answer and its end
+                self._late(number)
+            elif posted.sent and isinstance(self._answer(posted), bytes):
                 self._taken(number)
                 self._late(number)
 
     def _taken(self, number: int) -> None:
-        self.mailboxes.give(self._posted.pop(number).boxes)
+        posted = self._posted[number]
+        del self._posted[number]
+        self.mailboxes.free += posted.boxes
 
     def _status(self, answer: Fields) -> tuple[int, str]:
         if self._delivery:
@@ -338,6 +354,11 @@ class CommandQueue(Channel):
         """MANAGE_PAGES, in an entry of its own: also while another command waits. The pages that were given back."""
         command = COMMANDS["manage_pages"]
         request = command.request.pack(op_mod=operation, input_num_entries=wanted or len(pages), pas=pages)
+        for earlier in [n for n, posted in self._posted.items() if posted.slot == self._pages_slot]:
+            at = self._pages_slot * self._stride + _ENTRY_BYTES - 1
+            if self._posted[earlier].sent and read(self.memory, at, 1)[0] & 1:
+                raise FirmwareTimeoutError("manage_pages was not sent: the one before it has no answer", command.name)
+            self._taken(earlier)
         self._number += 1
         posted = self._prepare(
             command.name,
@@ -346,8 +367,6 @@ class CommandQueue(Channel):
             command.response.size + 8 * (wanted if operation == Pages.TAKE else 0),
             self._pages_slot,
         )
-        if read(self.memory, posted.slot * self._stride + _ENTRY_BYTES - 1, 1)[0] & 1:
-            raise FirmwareTimeoutError("manage_pages was not sent: the one before it has no answer", command.name)
         if trace.listeners:
             self._tell(command.name, self._number, "sent", repr(command.request.unpack(request)), request)
         self._send(posted, request)
@@ -365,7 +384,7 @@ class CommandQueue(Channel):
                 raise FirmwareTimeoutError(waited, command.name)
             time.sleep(pause)
             pause = min(pause + 20e-6, 1e-3)
-        self.mailboxes.give(posted.boxes)
+        self._taken(self._number)
         answer = command.response.unpack(data, short=True)
         status, meaning = self._status(answer)
         if trace.listeners:

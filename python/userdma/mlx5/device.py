@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from userdma import _core
@@ -66,8 +67,8 @@ class Mlx5Device(FirmwareDevice):
     def _give_back(self) -> None:
         undo(self._chip)
 
-    def _call(self, ledger: Ledger, name: str, **fields: Any) -> Any:
-        return ledger.call(self._chip.queue, name, **fields)
+    def _call(self, ledger: Ledger, name: str, then: Callable[[Any], object] | None = None, /, **fields: Any) -> Any:
+        return ledger.call(self._chip.queue, name, then, **fields)
 
     # ---- queue pairs ---------------------------------------------------------------------------------------------
 
@@ -81,6 +82,7 @@ class Mlx5Device(FirmwareDevice):
             cqn = self._call(
                 ledger,
                 "create_cq",
+                lambda made: ledger.undo(chip.queue, "destroy_cq", cqn=made.cqn),
                 cq_context={
                     "log_cq_size": completions.entries.bit_length() - 1,
                     "uar_page": chip.uar,
@@ -89,7 +91,6 @@ class Mlx5Device(FirmwareDevice):
                 },
                 pas=completions.memory.pages(),
             ).cqn
-            ledger.undo(chip.queue, "destroy_cq", cqn=cqn)
             queues.append((completions, cqn))
         send_cq, receive_cq = queues
         context = {
@@ -105,8 +106,13 @@ class Mlx5Device(FirmwareDevice):
             "cqn_rcv": receive_cq[1],
             "dbr_addr": records + rings.records % PAGE,
         }
-        pair.number = self._call(ledger, "create_qp", qpc=context, pas=pages[: rings.rings // PAGE]).qpn
-        ledger.undo(chip.queue, "destroy_qp", qpn=pair.number)
+        pair.number = self._call(
+            ledger,
+            "create_qp",
+            lambda made: ledger.undo(chip.queue, "destroy_qp", qpn=made.qpn),
+            qpc=context,
+            pas=pages[: rings.rings // PAGE],
+        ).qpn
         self._to_init(pair)
         pair.rings = rings.make(
             self.domain,
@@ -201,6 +207,7 @@ class Mlx5Device(FirmwareDevice):
         index = self._call(
             ledger,
             "create_mkey",
+            lambda made: ledger.undo(chip.queue, "destroy_mkey", mkey_index=made.mkey_index),
             memory_key_mkey_entry={
                 "access_mode_1_0": AccessMode.MTT,
                 "lr": 1,
@@ -219,16 +226,13 @@ class Mlx5Device(FirmwareDevice):
             translations_octword_actual_size=octwords,
             klm_pas_mtt=struct.pack(f">{2 * octwords}Q", *pages, *[0] * (2 * octwords - len(pages))),
         ).mkey_index
-        ledger.undo(chip.queue, "destroy_mkey", mkey_index=index)
         return va, index << 8 | variant
 
     # ---- counters ----------------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, int]:
         """The vport's: mlx5_ifc.h query_vport_counter_out. RoCE's packets are InfiniBand's there."""
-        with self._control:
-            self._begin()
-            answer = self._chip.queue.call("query_vport_counter")
+        answer = self.control("Nic.counters", self._query_counters)
         found = {}
         for way, whole in (("rx", "received"), ("tx", "transmitted")):
             for what in ("packets", "octets"):
@@ -239,6 +243,10 @@ class Mlx5Device(FirmwareDevice):
             errors = answer.received_errors if way == "rx" else answer.transmit_errors
             found[f"{way}_error_packets"] = errors.packets
         return found
+
+    def _query_counters(self) -> Any:
+        self._begin()
+        return self._chip.queue.call("query_vport_counter")
 
 
 def _page_shift(runs: list[tuple[int, int]]) -> int:

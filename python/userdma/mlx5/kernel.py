@@ -51,6 +51,7 @@ class Mlx5KernelDevice(KernelDevice):
                 made = ledger.call(
                     self._kernel,
                     "create_cq",
+                    lambda made: ledger.undo(self._kernel, "destroy_cq", cq=made["cq"]),
                     cqe=completions.entries - 1,  # the kernel makes it the next power of two
                     user_handle=element,
                     uhw={
@@ -61,7 +62,6 @@ class Mlx5KernelDevice(KernelDevice):
                         "uar_page_index": self._uar,
                     },
                 )
-            ledger.undo(self._kernel, "destroy_cq", cq=made["cq"])
             cqn = made["uhw_answer"].cqn
             self._events.name_cq(element, cqn)
             ledger.afterwards(partial(self._events.forget, element))
@@ -72,6 +72,7 @@ class Mlx5KernelDevice(KernelDevice):
             made = ledger.call(
                 self._kernel,
                 "create_qp",
+                lambda made: ledger.undo(self._kernel, "destroy_qp", qp=made["qp"]),
                 pd=self._pd,
                 send_cq=send_handle,
                 recv_cq=receive_handle,
@@ -93,7 +94,6 @@ class Mlx5KernelDevice(KernelDevice):
                     "bfreg_index": self._uar,
                 },
             )
-        ledger.undo(self._kernel, "destroy_qp", qp=made["qp"])
         pair.number = made["qp_num"]
         self._events.name_qp(element, pair.number)
         ledger.afterwards(partial(self._events.forget, element))

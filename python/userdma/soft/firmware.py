@@ -7,18 +7,21 @@ out.
 from __future__ import annotations
 
 import fnmatch
+import os
 import random
+import sys
 import threading
 import traceback
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from userdma import _core
 from userdma.errors import Error
 from userdma.messages import Fields
+from userdma.nic import thread
 from userdma.soft.faults import Entry, Fault, Faults, Kind
 
 _LOG = 10_000  # commands that the log keeps
@@ -46,6 +49,7 @@ class Firmware(ABC, Generic[Core]):
         self._stopped = False
         self._pending: list[Callable[[], None]] = []  # what came while it was stopped
         self._timers: set[threading.Timer] = set()
+        _firmwares.add(self)
 
     @property
     def core(self) -> Core:
@@ -199,6 +203,7 @@ class Firmware(ABC, Generic[Core]):
         timer: threading.Timer
 
         def fire() -> None:
+            thread.nics = threading.current_thread() is timer
             with self.lock:
                 self._timers.discard(timer)
                 if generation == self._generation and self._function() is not None:
@@ -210,6 +215,7 @@ class Firmware(ABC, Generic[Core]):
         timer.start()
 
     def guard(self, call: Callable[[], None]) -> None:
+        _look_at_thread()
         try:
             call()
         except Error:
@@ -224,3 +230,28 @@ class Firmware(ABC, Generic[Core]):
             timer.cancel()
         self._timers.clear()
         self._forget()
+
+
+_firmwares: weakref.WeakSet[Firmware[Any]] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for firmware in list(_firmwares):
+        firmware.lock = threading.RLock()  # the old one may have been held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _look_at_thread() -> None:
+    """Notes whether this thread is one of the NICs' own: the firmware is then all the Python that runs in it.
+
+    Where the collector runs a finalizer of the program within the firmware, in such a thread, a control call would
+    wait for the one that the firmware is at work for, and that one for it.
+    """
+    if thread.nics or threading.get_ident() == threading.main_thread().ident:
+        return
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    thread.nics = frame.f_globals.get("__name__", "").startswith("userdma.soft.")

@@ -153,9 +153,8 @@ class KernelDevice(FirmwareDevice):
     # ---- queue pairs -------------------------------------------------------------------------------------------------
 
     def owns(self, endpoint: Endpoint) -> bool:
-        # Other processes have queue pairs at this address too.
-        with self._control:
-            return super().owns(endpoint) and any(pair.number == endpoint.qp for pair in self._pairs)
+        # Other processes have queue pairs at this address too. (Within a control call: `_pairs` stays as it is.)
+        return super().owns(endpoint) and any(pair.number == endpoint.qp for pair in self._pairs)
 
     def _made(self, pair: Pair, handle: int) -> None:
         """The kernel made the pair: to INIT."""
@@ -217,14 +216,14 @@ class KernelDevice(FirmwareDevice):
 
     # ---- regions -----------------------------------------------------------------------------------------------------
 
-    def device_memory(self, runs: list[tuple[int, int]], remote: Access) -> Registration:
+    def device_memory(self, registration: Registration, runs: list[tuple[int, int]], remote: Access) -> None:
         raise Error(
             f"{self.function.name} stays its kernel driver's, which takes no bus addresses of another device's memory: "
             f"Region.dmabuf takes the memory, as a dma-buf of that device's driver"
         )
 
-    def dmabuf(self, fd: int, at: int, n: int, remote: Access) -> Registration:
-        return self._take(lambda ledger: DmaBuf(fd, at, n), n, remote)
+    def dmabuf(self, registration: Registration, fd: int, at: int, n: int, remote: Access) -> None:
+        self._take(registration, lambda ledger: DmaBuf(fd, at, n), n, remote)
 
     def _register(
         self, registration: Registration, runs: list[tuple[int, int]], n: int, rights: Access
@@ -240,6 +239,7 @@ class KernelDevice(FirmwareDevice):
                 made = ledger.call(
                     kernel,
                     "reg_dmabuf_mr",
+                    lambda made: ledger.undo(kernel, "destroy_mr", mr=made["mr"]),
                     pd=self._pd,
                     offset=start,
                     length=n,
@@ -249,16 +249,19 @@ class KernelDevice(FirmwareDevice):
                 )
             except KernelRefusedError as error:
                 raise Error(f"{error}: {_dmabuf_cause(error.errno)}") from error
-            ledger.undo(kernel, "destroy_mr", mr=made["mr"])
             return va, made["rkey"]
         request = {"start": start, "length": n, "hca_va": va, "pd_handle": self._pd, "access_flags": access}
         try:
-            answer = ledger.call(kernel, "reg_mr", request=request)["answer"]
+            answer = ledger.call(
+                kernel,
+                "reg_mr",
+                lambda made: ledger.undo(kernel, "destroy_mr", mr=made["answer"].mr_handle),
+                request=request,
+            )["answer"]
         except KernelRefusedError as error:
             if error.errno in (errno.ENOMEM, errno.EFAULT):
                 self._device.refuse_pin(n, "the process's memory", error.errno)
             raise
-        ledger.undo(kernel, "destroy_mr", mr=answer.mr_handle)
         return va, answer.rkey
 
     # ---- counters ----------------------------------------------------------------------------------------------------
