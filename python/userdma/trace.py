@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,22 +59,41 @@ def to_stderr(event: Event) -> None:
 
 #: Who is told. Each is called within the command, by its thread: it may not call the NIC.
 listeners: tuple[Listener, ...] = (to_stderr,) if os.environ.get("USERDMA_TRACE", "") not in ("", "0") else ()
-_lock = threading.Lock()
+_lock = threading.RLock()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # the old one may have been held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Calls ``listener`` for every event of every NIC of this process, as long as the ``with`` statement lasts."""
     global listeners
-    with _lock:
-        listeners = (*listeners, listener)
     try:
+        with _lock:
+            listeners = (*listeners, listener)
         yield
     finally:
         with _lock:
-            kept = list(listeners)
+            _forget(listener)
+
+
+def _forget(listener: Listener) -> None:
+    global listeners
+    while True:
+        before = listeners
+        kept = list(before)
+        with suppress(ValueError):  # an exception came before it was among them
             kept.remove(listener)
-            listeners = tuple(kept)
+        after = tuple(kept)
+        if listeners is before:  # else a signal's handler in this thread has added one
+            listeners = after
+            return
 
 
 def tell(function: str, command: str, number: int, what: What, text: str, data: bytes = b"") -> None:

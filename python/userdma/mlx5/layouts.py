@@ -24,10 +24,9 @@ Decoding gives an integer; bytes for an array of bytes and a tuple for others; `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from userdma.messages import Command as AnyCommand
 from userdma.messages import Description, Fields
@@ -38,6 +37,31 @@ __all__ = ["LAYOUTS", "Bits", "Command", "Layout"]
 LAYOUTS: dict[str, Layout] = {}
 
 _TOKEN = re.compile(r"(\w+)@0x([0-9a-f]+):(?:(\d+)|(\w+))(?:\[(\d*)\])?")
+
+
+_Value = TypeVar("_Value")
+
+
+class _Once(Generic[_Value]):
+    """A property that is made at its first use and is an attribute from then on: functools.cached_property without its
+    lock (of CPython before 3.12), which a fork would leave taken where another thread is within it. Threads that make
+    it at once agree on one."""
+
+    def __init__(self, make: Callable[[Any], _Value]) -> None:
+        self._make = make
+        self._name = make.__name__
+
+    @overload
+    def __get__(self, layout: None, owner: type) -> _Once[_Value]: ...
+
+    @overload
+    def __get__(self, layout: object, owner: type) -> _Value: ...
+
+    def __get__(self, layout: object | None, owner: type) -> _Value | _Once[_Value]:
+        if layout is None:
+            return self
+        value: _Value = vars(layout).setdefault(self._name, self._make(layout))
+        return value
 
 
 class Bits:
@@ -88,7 +112,7 @@ class Layout(Description):
         self.defaults: Mapping[str, int] = MappingProxyType(dict(defaults or {}))
         LAYOUTS[name] = self
 
-    @cached_property
+    @_Once
     def _table(self) -> dict[str, Bits]:
         """Read at the first use: of the many descriptions, a process uses few."""
         table: dict[str, Bits] = {}
@@ -108,7 +132,7 @@ class Layout(Description):
             table[name] = field
         return table
 
-    @cached_property
+    @_Once
     def _blank(self) -> bytes:
         return self.update(bytes(self.size), **self.defaults)
 
@@ -116,7 +140,7 @@ class Layout(Description):
     def fields(self) -> Mapping[str, Bits]:
         return self._table
 
-    @cached_property
+    @_Once
     def _ends(self) -> Bits | None:
         """The list at the end, or the context there that ends in one, if it has one."""
         for field in self._table.values():
