@@ -15,7 +15,9 @@ import pytest
 
 from conftest import MARKERS
 from patience import eventually
+from test_control_calls import at_moment
 from userdma import selftest
+from userdma.selftest import child
 from userdma.selftest.report import text
 
 pytestmark = pytest.mark.no_sanitizer
@@ -231,3 +233,16 @@ def test_markers_are_known() -> None:
     for path in selftest.tests_folder().glob("test_*.py"):
         used = set(re.findall(r"pytest\.mark\.(\w+)", path.read_text()))
         assert used <= known, path.name
+
+
+def test_a_report_within_another() -> None:
+    """In a signal's handler, at any moment: each line is whole, and none is lost."""
+    reading, writing = os.pipe()
+    reporter = child.Reporter(writing)
+    n = at_moment(0, lambda: None, lambda: reporter.tell("outer"))
+    for k in range(1, n + 1):
+        at_moment(k, lambda: reporter.tell("inner"), lambda: reporter.tell("outer"))
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = sorted(json.loads(line)["event"] for line in pipe)
+    assert said == ["inner"] * n + ["outer"] * (n + 1)

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ class Reporter:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._lines: deque[bytes] = deque()
+        self._writing = False
         self._says: dict[str, str] = {}
         self._outcome: dict[str, Any] = {}
         self._begin = time.monotonic()
@@ -33,10 +36,18 @@ class Reporter:
     def tell(self, event: str, **values: Any) -> None:
         if os.getpid() != self._process:  # a child that a test forked
             return
-        data = json.dumps({"event": event, **values}).encode() + b"\n"
+        self._lines.append(json.dumps({"event": event, **values}).encode() + b"\n")
         with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            if self._writing:  # and this is a signal's handler: what it came into writes it
+                return
+            try:
+                self._writing = True
+                while self._lines:
+                    data = self._lines.popleft()
+                    while data:
+                        data = data[os.write(self._fd, data) :]
+            finally:
+                self._writing = False
 
     def heard(self, event: trace.Event) -> None:
         text = f"+{event.seconds - self._begin:.6f} s {event}"
