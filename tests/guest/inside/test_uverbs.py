@@ -177,7 +177,8 @@ def test_the_limit_of_locked_memory() -> None:
 
 def test_a_queue_pairs_states(nic: Nic) -> None:
     device: Any = nic._device
-    pair = device.make_pair(16, 32)
+    pair = device.new_pair()
+    device.make_pair(pair, 16, 32)
     (made,) = shown("qp")
     assert (made["lqpn"], made["type"], made["state"]) == (pair.number, "RC", "INIT")
     endpoint = Endpoint(pair.number, 0x123456, nic.gid, nic.mac)
@@ -198,7 +199,7 @@ def test_a_queue_pairs_states(nic: Nic) -> None:
 def test_a_refused_pair_leaves_nothing(nic: Nic) -> None:
     device: Any = nic._device
     with pytest.raises(KernelRefusedError) as caught:
-        device.make_pair(1 << 30, 1)
+        device.make_pair(device.new_pair(), 1 << 30, 1)
     assert caught.value.call in ("create_cq", "create_qp") and caught.value.errno
     assert shown("qp") == [] and shown("cq") == []
 
