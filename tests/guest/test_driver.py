@@ -226,7 +226,7 @@ def every_nics_tests(here: NicGuest, iommu: bool, *arguments: str) -> str:
         prefix = ["prlimit", f"--memlock={1 << 30}", *UNPRIVILEGED]
     said = here.guest.pytest(
         HERE.parent / "python",
-        *("--only-nics", "--nics", f"{A},{B}", "-rs", "-vv", *arguments),
+        *("--only-nics", "--nics", f"{A},{B}", "-rs", "-vv", "--durations", "20", *arguments),
         prefix=prefix,
         env={"HOME": "/tmp", "TMPDIR": "/tmp"},
         timeout=5000,

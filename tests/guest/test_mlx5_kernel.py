@@ -125,7 +125,9 @@ def test_all_the_tests_of_every_nic(shared: Shared, kernel: str, peer: str) -> N
 
 
 def every_nics_tests(here: KernelGuest, *arguments: str) -> str:
-    said = here.pytest(HERE.parent / "python", "--only-nics", "--nics", here.names, "-rs", "-vv", *arguments)
+    said = here.pytest(
+        HERE.parent / "python", "--only-nics", "--nics", here.names, "-rs", "-vv", "--durations", "20", *arguments
+    )
     skipped = [line for line in said.splitlines() if line.startswith("SKIPPED")]
     assert not [line for line in skipped if not any(reason in line for reason in REASONS)]
     return said
