@@ -172,6 +172,18 @@ def test_an_interrupt(tmp_path: Path) -> None:
     assert "NOT COMPLETE: it was interrupted" in (tmp_path / "r").read_text()
 
 
+def test_an_interrupt_as_the_first_test_begins(folder: Path) -> None:
+    """The NICs were opened, and a test may have told one something that it has not answered: that is reported."""
+    (folder / "test_it.py").write_text("def test_one(nic):\n    pass\n")
+
+    def interrupted(test: str, i: int, n: int) -> None:
+        raise KeyboardInterrupt
+
+    result = selftest.run(["soft:bnxt"], folder=folder, progress=interrupted)
+    assert (result.within, result.outcomes, result.nothing_tried) == ("test_it.py::test_one[soft:bnxt]", [], False)
+    assert "NOT COMPLETE: it was interrupted within test_it.py::test_one[soft:bnxt]; 1 tests" in text(result)
+
+
 def test_a_file_that_cannot_be_read(folder: Path) -> None:
     (folder / "test_it.py").write_text("import no_such_module\n")
     result = selftest.run(["soft:bnxt"], folder=folder)

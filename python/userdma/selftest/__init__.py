@@ -62,7 +62,8 @@ class Result:
     outcomes: list[Outcome] = field(default_factory=list)
     broken: str = ""  #: why the run did not come to its end
     none_fits: bool = False  #: it has no test, by what was asked for
-    unfinished: list[str] = field(default_factory=list)  #: commands and answers of the test that it ended in
+    within: str = ""  #: the test that it ended in
+    unfinished: list[str] = field(default_factory=list)  #: commands and answers of that test
     output: str = ""  #: the last of what the process of the tests printed, if the run did not come to its end
 
     def of(self, what: str) -> list[Outcome]:
@@ -71,7 +72,7 @@ class Result:
     @property
     def nothing_tried(self) -> bool:
         """It broke before a test began and before a NIC's firmware was asked for anything."""
-        return bool(self.broken) and not (self.outcomes or self.unfinished or self.output)
+        return bool(self.broken) and not (self.outcomes or self.within or self.unfinished or self.output)
 
     @property
     def held(self) -> bool:
@@ -131,6 +132,7 @@ def run(
         said = output.read().decode(errors="replace").strip()
     result = watch.result
     if result.broken and watch.started:
+        result.within = watch.started
         result.broken += f" within {watch.started}; {watch.left} tests were not run to their end"
         result.unfinished = list(watch.journal)
     if result.broken and said:
