@@ -24,6 +24,7 @@
 #include "host/bar_maps.h"
 #include "host/fork.h"
 #include "host/system.h"
+#include "host/uses.h"
 #include "hw/pci.h"
 
 namespace userdma::host {
@@ -76,51 +77,94 @@ std::string huge_page_folder() {
   throw MemoryError("no hugetlbfs is mounted: `mount -t hugetlbfs none /dev/hugepages`");
 }
 
-// A reference of the kernel's to each of the pages, so that it moves none of them: neither for memory whose errors are
-// corrected (soft offline), nor for `migratepages`, a cpuset, or memory that goes offline. A pipe holds them, of which
-// this is one end. -1, with the error in errno, if the system gives none.
-int hold_in_place(uint8_t* data, size_t size, size_t page) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-  constexpr size_t slot = 4096;  // pipe(7): its capacity is in pages, and each reference takes one
-  bool held = size / page <= 16 || fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(size / page * slot)) >= 0;
-  for (size_t at = 0; held && at < size; at += page) {
-    iovec first{data + at, 1};
-    held = vmsplice(ends[1], &first, 1, SPLICE_F_NONBLOCK) == 1;
+// References of the kernel's to pages, so that it moves none of them: neither for memory whose errors are corrected
+// (soft offline), nor for `migratepages`, a cpuset, or memory that goes offline. Pipes hold them.
+class InPlace {
+ public:
+  InPlace() = default;
+  ~InPlace() {
+    for (int end : full_) close(end);
+    if (filling_ >= 0) close(filling_);
   }
-  const int error = errno;
-  close(ends[1]);
-  if (held) return ends[0];
-  close(ends[0]);
-  errno = error;
-  return -1;
-}
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
+
+  // One more reference to each page; false, with the error in errno, if the system gives none.
+  bool hold(uint8_t* data, size_t size, size_t page) {
+    for (size_t at = 0; at < size; at += page) {
+      if (room_ == 0 && !grow()) return false;
+      iovec first{data + at, 1};
+      if (vmsplice(filling_, &first, 1, SPLICE_F_NONBLOCK) != 1) return false;
+      --room_;
+    }
+    return true;
+  }
+
+ private:
+  bool grow() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    if (filling_ >= 0) close(filling_);
+    full_.push_back(ends[0]);
+    filling_ = ends[1];
+    // pipe(7): its capacity is in pages of 4 KiB, of which each reference takes one: 16, or as many as anyone may have
+    // (/proc/sys/fs/pipe-max-size is 1 MiB, unless it was changed).
+    constexpr int slot = 4096, most = 1 << 20;
+    const int bytes = fcntl(filling_, F_SETPIPE_SZ, most);
+    room_ = static_cast<size_t>((bytes > 0 ? bytes : fcntl(filling_, F_GETPIPE_SZ)) / slot);
+    return true;
+  }
+
+  std::vector<int> full_;  // ends that hold what is in them
+  int filling_ = -1;       // the other end of the last one
+  size_t room_ = 0;        // references that it still takes
+};
 
 // A file of huge pages: memory whose physical addresses do not change while its owner lives, given out in pages and
-// runs of pages.
+// runs of pages. Its name is the function's, and who has it locked is the function's owner.
 class HugePages {
  public:
+  // Throws MachineError if another process has it.
   HugePages(const std::string& name, const PhysicalOptions& options)
       : folder_(options.huge_pages.empty() ? huge_page_folder() : options.huge_pages),
         path_(folder_ + "/userdma-" + name),
         physical_(options.physical ? options.physical : from_pagemap) {
-    // What an owner that died left: the caller holds the function and has reset it, so nothing writes there.
-    unlink(path_.c_str());
-    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd_ < 0) throw MemoryError(with_errno("cannot make " + path_, errno));
+    fd_ = locked(path_);
+    if (fd_ < 0) throw MachineError(name + " is driven by another process (`fuser -v " + path_ + "`)");
     struct statfs info{};
     page_ = options.huge_page;
     default_page_ = page_ != 0 ? page_ : default_huge_page();
     if (page_ == 0 && fstatfs(fd_, &info) == 0) page_ = static_cast<size_t>(info.f_bsize);
   }
   ~HugePages() {
-    for (const Chunk& chunk : chunks_) drop(chunk.data, chunk.size, chunk.holder);
+    for (const Chunk& chunk : chunks_) munmap(chunk.data, chunk.size);
     if (fd_ < 0) return;
+    // While it is locked, so that it is nobody else's. What an owner that died left stays, unless the function was reset.
+    if (begun_ || empty()) unlink(path_.c_str());
     close(fd_);
-    unlink(path_.c_str());
   }
   HugePages(const HugePages&) = delete;
   HugePages& operator=(const HugePages&) = delete;
+
+  // Leaves what an owner that died had in the file: the caller has reset the function, so nothing writes there any more.
+  // A child of that owner may still read it, so the memory is not cut off: another file takes its name.
+  void begin() {
+    begun_ = empty();
+    if (begun_) return;
+    const std::string next = path_ + ".next";
+    unlink(next.c_str());
+    const int fd = locked(next);
+    if (fd < 0 || rename(next.c_str(), path_.c_str()) != 0) {
+      const std::string why = with_errno("cannot make " + path_ + " anew", errno);
+      if (fd >= 0) close(fd);
+      throw MemoryError(why);
+    }
+    close(std::exchange(fd_, fd));
+    begun_ = true;
+  }
+
+  // The device may still write its memory: it stays, with its name, and the next owner may take the function.
+  void keep() { flock(fd_, LOCK_UN); }
 
   Memory take(size_t bytes) {
     const size_t page = system_page();
@@ -174,8 +218,27 @@ class HugePages {
     size_t size;
     std::vector<uint64_t> frames;   // the physical address of each huge page
     std::map<size_t, size_t> free;  // offset, bytes
-    int holder;                     // of hold_in_place
   };
+
+  // The file by its name, made if there is none, and locked as long as its descriptor is open; -1 if somebody else has
+  // it locked.
+  static int locked(const std::string& path) {
+    for (;;) {
+      const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+      if (fd < 0) throw MemoryError(with_errno("cannot make " + path, errno));
+      struct stat own{}, named{};
+      const bool mine = flock(fd, LOCK_EX | LOCK_NB) == 0;
+      // An owner that ended meanwhile took the name away.
+      if (mine && fstat(fd, &own) == 0 && stat(path.c_str(), &named) == 0 && own.st_ino == named.st_ino) return fd;
+      close(fd);
+      if (!mine) return -1;
+    }
+  }
+
+  bool empty() const {
+    struct stat info{};
+    return fstat(fd_, &info) == 0 && info.st_size == 0;
+  }
 
   Chunk& grow(size_t size) {
     auto refuse = [&](const std::string& why) {
@@ -184,25 +247,25 @@ class HugePages {
                         " (HugePages_Free in /proc/meminfo says how many are left)");
     };
     if (ftruncate(fd_, static_cast<off_t>(length_ + size)) != 0) refuse(with_errno("cannot grow the file", errno));
-    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | MAP_LOCKED, fd_,
-                      static_cast<off_t>(length_));
+    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_,
+                      static_cast<off_t>(length_));  // huge pages are not swapped
     if (data == MAP_FAILED) {
       int error = errno;
       (void)!ftruncate(fd_, static_cast<off_t>(length_));
       refuse(with_errno("cannot map huge pages", error));
     }
-    Chunk chunk{static_cast<uint8_t*>(data), size, {}, {}, -1};
+    Chunk chunk{static_cast<uint8_t*>(data), size, {}, {}};
     const auto drop_all = [&] {
-      drop(data, size, chunk.holder);
+      munmap(data, size);
       (void)!ftruncate(fd_, static_cast<off_t>(length_));
     };
     if (!present(data, size)) {  // a control group or a memory policy may refuse what mmap has promised
       drop_all();
       refuse("the system gives no huge pages, by the limit of a control group (hugetlb) or a memory policy");
     }
-    chunk.holder = hold_in_place(chunk.data, size, page_);
-    if (chunk.holder < 0) {
-      const std::string why = with_errno("the system does not hold huge pages in place by a pipe (vmsplice)", errno);
+    if (!in_place_.hold(chunk.data, size, page_)) {
+      std::string why = with_errno("the system does not hold huge pages in place by a pipe (vmsplice)", errno);
+      if (errno == EMFILE) why += ": raise `ulimit -n`";
       drop_all();
       throw MemoryError(why);
     }
@@ -219,11 +282,6 @@ class HugePages {
     length_ += size;
     chunks_.push_back(std::move(chunk));
     return chunks_.back();
-  }
-
-  static void drop(void* data, size_t size, int holder) {
-    munmap(data, size);
-    if (holder >= 0) close(holder);
   }
 
   // Where pages of this size are reserved.
@@ -270,15 +328,18 @@ class HugePages {
   std::string path_;
   std::function<uint64_t(const void*)> physical_;
   int fd_ = -1;
+  bool begun_ = false;  // what is in the file is this owner's
   size_t page_ = 0;
   size_t default_page_ = 0;  // the system's, unless an option says otherwise
   size_t length_ = 0;
   std::vector<Chunk> chunks_;
+  InPlace in_place_;  // every page of every chunk
 };
 
 // What outlives its function, as its device may still write there.
 struct Kept {
   void add(std::unique_ptr<HugePages> pages) {
+    pages->keep();
     std::lock_guard lock(mutex_);
     all_.push_back(std::move(pages));
   }
@@ -300,7 +361,7 @@ std::string needed(int error) {
 class PhysicalFunction final : public Function {
  public:
   PhysicalFunction(const PciDevice& device, const PhysicalOptions& options)
-      : name_(device.bus()), path_(device.path()), bars_(device.bars()) {
+      : name_(device.bus()), path_(device.path()), bars_(device.bars()), numbers_(device.numbers()) {
     fd_ = open((path_ + "/config").c_str(), O_RDWR | O_CLOEXEC);
     if (fd_ < 0) throw MachineError(with_errno("cannot open " + path_ + "/config", errno) + needed(errno));
     bool enabled = false;
@@ -308,6 +369,8 @@ class PhysicalFunction final : public Function {
       // Gone with the process, however it ends.
       if (flock(fd_, LOCK_EX | LOCK_NB) != 0)
         throw MachineError(name_ + " is driven by another process (`fuser -v " + path_ + "/config`)");
+      // Each network namespace has its own sysfs, and its own locks there; the file of huge pages is the machine's.
+      pages_ = std::make_unique<HugePages>(name_, options);
       // Whatever an owner before left running ends here, before its memory can go.
       set_master(false);
       if (errno == EPERM)
@@ -315,11 +378,21 @@ class PhysicalFunction final : public Function {
                            " cannot be taken by its physical addresses: the kernel is locked down (Secure Boot, or "
                            "lockdown= on its command line); VFIO behind an IOMMU works there");
       enabled = write_file("enable", "1");
-      reset();
-      set_config(pci::kCommand, 2, config(pci::kCommand, 2) | pci::command::kMemory);
-      pages_ = std::make_unique<HugePages>(name_, options);
+      if (!enabled) {
+        std::string why = with_errno("the kernel does not enable " + name_, errno);
+        if (errno == EBUSY) why += ": a driver has taken it meanwhile (`lspci -k -s " + name_ + "`)";
+        throw MachineError(why);
+      }
+      keep_drivers_off();
+      do_reset();
+      put(pci::kCommand, 2, get(pci::kCommand, 2) | pci::command::kMemory);
+      pages_->begin();
     } catch (...) {
-      if (enabled) write_file("enable", "0");  // the kernel counts
+      if (enabled) {
+        let_drivers_come();
+        write_file("enable", "0");  // the kernel counts
+      }
+      pages_.reset();
       close(fd_.exchange(-1));
       throw;
     }
@@ -331,20 +404,20 @@ class PhysicalFunction final : public Function {
   Addressing addressing() const override { return Addressing::Physical; }
 
   uint32_t config(unsigned offset, unsigned width) const override {
-    uint32_t value = ~0u;
-    int fd = fd_.load();
-    // Past the end of the file, or of a function that left: fewer bytes, or all ones.
-    if (fd < 0 || pread(fd, &value, width, offset) != static_cast<ssize_t>(width)) value = ~0u;
-    return width == 4 ? value : value & ((1u << (8 * width)) - 1);
+    auto use = uses_.one();
+    return get(offset, width);
   }
   void set_config(unsigned offset, unsigned width, uint32_t value) override {
-    if (int fd = fd_.load(); fd >= 0) (void)!pwrite(fd, &value, width, offset);
+    auto use = uses_.one();
+    put(offset, width, value);
   }
 
   uint64_t bar_address(int index) const override { return index >= 0 && index < 6 ? bars_[index].address : 0; }
   size_t bar_size(int index) const override { return index >= 0 && index < 6 ? bars_[index].size : 0; }
 
   Bar map(int index) override {
+    auto use = uses_.one();
+    check_taken();
     if (bar_size(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
     if (!bars_[index].memory) throw MachineError("BAR " + std::to_string(index) + " of " + name_ + " is I/O ports");
     std::lock_guard lock(mutex_);
@@ -371,19 +444,13 @@ class PhysicalFunction final : public Function {
   }
 
   void reset() override {
-    int fd = open((path_ + "/reset").c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) {
-      bool done = write(fd, "1", 1) == 1;
-      int error = errno;
-      close(fd);
-      if (!done) throw MachineError(with_errno("the reset of " + name_ + " failed", error));
-      return;
-    }
-    if (errno != ENOENT) throw MachineError(with_errno("cannot open " + path_ + "/reset", errno));
-    throw MachineError(name_ + " cannot be reset by itself (no function-level reset), so it cannot be taken safely");
+    auto use = uses_.one();
+    check_taken();
+    do_reset();
   }
 
   Memory alloc_dma(size_t bytes) override {
+    auto use = uses_.one();
     if (bytes == 0 || bytes > SIZE_MAX / 2) throw MemoryError("DMA memory of " + std::to_string(bytes) + " bytes");
     std::lock_guard lock(mutex_);
     check_taken();
@@ -393,11 +460,13 @@ class PhysicalFunction final : public Function {
     return memory;
   }
   void free_dma(const Memory& memory) override {
+    auto use = uses_.one();
     std::lock_guard lock(mutex_);
     let_go(memory.handle);
   }
   // The pages stay while the pin holds them, as the device may write them by it, whether they are freed or not.
   Memory pin(void* address, size_t bytes) override {
+    auto use = uses_.one();
     std::lock_guard lock(mutex_);
     check_taken();
     auto* data = static_cast<uint8_t*>(address);
@@ -414,21 +483,22 @@ class PhysicalFunction final : public Function {
   }
   void unpin(const Memory& memory) override { free_dma(memory); }
 
-  bool failed() const override { return config(pci::kVendorId, 2) == pci::kAllOnes; }
+  bool failed() const override {
+    auto use = uses_.one();
+    return gone();
+  }
 
   void release() override {
     if (fd_.load() < 0) return;
+    auto end = uses_.end();
+    if (fd_.load() < 0) return;
     set_master(false);
-    bool quiet = true;
-    try {
-      reset();
-    } catch (const MachineError&) {
-      quiet = failed();  // what left the bus writes nothing
-    }
+    const bool stopped = quiet();
     maps_.clear(munmap);
     // Memory that the device may still write must not go back to the system: the file stays, and so does its name.
-    if (!quiet) kept.add(std::move(pages_));
+    if (!stopped) kept.add(std::move(pages_));
     pages_.reset();
+    let_drivers_come();
     write_file("enable", "0");
     close(fd_.exchange(-1));
   }
@@ -459,26 +529,78 @@ class PhysicalFunction final : public Function {
     allocations_.erase(found);
   }
 
+  uint32_t get(unsigned offset, unsigned width) const {
+    uint32_t value = pci::kNothing;
+    int fd = fd_.load();
+    // Past the end of the file, or of a function that left: fewer bytes, or all ones.
+    if (fd < 0 || pread(fd, &value, width, offset) != static_cast<ssize_t>(width)) value = pci::kNothing;
+    // A virtual function has no numbers of its own (PCI Express base specification 9.3.4.1): the kernel knows them.
+    if (numbers_ != pci::kNothing && fd >= 0 && offset + width <= pci::kDeviceId + 2 && !gone()) value = numbers_ >> (8 * offset);
+    return width == 4 ? value : value & ((1u << (8 * width)) - 1);
+  }
+  void put(unsigned offset, unsigned width, uint32_t value) {
+    if (int fd = fd_.load(); fd >= 0) (void)!pwrite(fd, &value, width, offset);
+  }
+
+  // Not by the vendor's number, which is all ones in a virtual function too.
+  bool gone() const { return get(pci::kRevision, 4) == pci::kNothing; }
+
+  // Whether it writes no memory any more.
+  bool quiet() {
+    try {
+      do_reset();
+    } catch (const MachineError&) {
+      return gone();  // what left the bus writes nothing
+    }
+    return true;
+  }
+
+  void do_reset() {
+    int fd = open((path_ + "/reset").c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+      bool done = write(fd, "1", 1) == 1;
+      int error = errno;
+      close(fd);
+      if (!done) throw MachineError(with_errno("the reset of " + name_ + " failed", error));
+      return;
+    }
+    if (errno != ENOENT) throw MachineError(with_errno("cannot open " + path_ + "/reset", errno));
+    throw MachineError(name_ + " cannot be reset by itself (no function-level reset), so it cannot be taken safely");
+  }
+
+  // A function without a driver gets one as soon as a module that fits is loaded, however it is used: not while it waits
+  // for a driver of this name (Documentation/ABI/testing/sysfs-bus-pci, driver_override).
+  void keep_drivers_off() {
+    if (read_text(path_ + "/driver_override") == "(null)") write_file("driver_override", "userdma\n");
+  }
+  void let_drivers_come() {
+    if (read_text(path_ + "/driver_override") == "userdma") write_file("driver_override", "\n");
+  }
+
   // Leaves the error of the write in errno, 0 if there was none.
   void set_master(bool on) {
     errno = 0;
-    uint32_t command = config(pci::kCommand, 2);
-    if (command == pci::kAllOnes) return;
-    set_config(pci::kCommand, 2, on ? command | pci::command::kMaster : command & ~uint32_t{pci::command::kMaster});
+    uint32_t command = get(pci::kCommand, 2);
+    if (command == uint16_t(pci::kNothing)) return;
+    put(pci::kCommand, 2, on ? command | pci::command::kMaster : command & ~uint32_t{pci::command::kMaster});
   }
 
   bool write_file(const std::string& name, const char* text) {
     int fd = open((path_ + "/" + name).c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return false;
     const bool done = write(fd, text, std::strlen(text)) == static_cast<ssize_t>(std::strlen(text));
+    const int error = errno;
     close(fd);
+    errno = error;
     return done;
   }
 
   std::string name_;
   std::string path_;
   std::array<PciBar, 6> bars_;
+  uint32_t numbers_;  // the vendor's and the device's
   std::atomic<int> fd_{-1};
+  Uses uses_;
   std::mutex mutex_;  // of what follows
   BarMaps maps_;
   std::unique_ptr<HugePages> pages_;

@@ -91,6 +91,14 @@ std::array<PciBar, 6> PciDevice::bars() const {
   return bars;
 }
 
+uint32_t PciDevice::numbers() const {
+  unsigned vendor = 0, device = 0;
+  if (std::sscanf(read_text(file("vendor")).c_str(), "0x%4x", &vendor) != 1 ||
+      std::sscanf(read_text(file("device")).c_str(), "0x%4x", &device) != 1)
+    return ~0u;
+  return device << 16 | vendor;
+}
+
 std::string PciDevice::vfio_obstacle() const {
   std::string driver = this->driver();
   if (driver.empty())

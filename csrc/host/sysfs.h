@@ -34,6 +34,7 @@ class PciDevice {
   std::string group_type() const;                    // "DMA", "DMA-FQ", "identity", "" if unknown
   std::vector<std::string> group_functions() const;  // every function of the group, itself included
   std::array<PciBar, 6> bars() const;
+  uint32_t numbers() const;  // the vendor's (low) and the device's (high); all ones if they are not told
 
   // What stops VFIO from taking it, and what to change: "" if nothing does.
   std::string vfio_obstacle() const;

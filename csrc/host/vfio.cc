@@ -18,6 +18,7 @@
 #include "host/bar_maps.h"
 #include "host/fork.h"
 #include "host/iova.h"
+#include "host/uses.h"
 #include "hw/pci.h"
 
 namespace userdma::host {
@@ -64,7 +65,13 @@ class Group {
       : system_(std::move(system)), number_(device.group()) {
     const std::string container = roots.dev + "/vfio/vfio";
     const std::string path = roots.dev + "/vfio/" + std::to_string(number_);
-    container_ = open(container, "load VFIO: `modprobe vfio-pci`", device);
+    // Linux 6.6 and later may be built with the interface of devices alone.
+    container_ = open(container,
+                      access((roots.dev + "/vfio/devices").c_str(), F_OK) == 0
+                          ? "this kernel has only VFIO's interface of devices (/dev/vfio/devices), and userdma uses "
+                            "that of groups: a kernel with CONFIG_VFIO_GROUP and CONFIG_VFIO_CONTAINER has it"
+                          : "load VFIO: `modprobe vfio-pci`",
+                      device);
     int version = system_->ioctl(container_->get(), VFIO_GET_API_VERSION, nullptr);
     if (version != VFIO_API_VERSION)
       throw MachineError("the kernel's VFIO has version " + std::to_string(version) + " of its interface, not " +
@@ -250,10 +257,12 @@ class VfioFunction final : public Function {
       config_offset_ = region.offset;
       config_size_ = region.size;
       // Without memory decoding a load from a BAR would end the process.
-      set_config(pci::kCommand, 2, config(pci::kCommand, 2) | pci::command::kMemory);
-      watch_removal();
+      put(pci::kCommand, 2, get(pci::kCommand, 2) | pci::command::kMemory);
+      removal_ = watch(VFIO_PCI_REQ_IRQ_INDEX);
+      error_ = watch(VFIO_PCI_ERR_IRQ_INDEX);
     } catch (...) {
-      if (removal_ >= 0) system_->close(removal_);
+      for (int fd : {removal_.load(), error_.load()})
+        if (fd >= 0) system_->close(fd);
       system_->close(fd_.exchange(-1));
       throw;
     }
@@ -265,37 +274,32 @@ class VfioFunction final : public Function {
   Addressing addressing() const override { return Addressing::Iova; }
 
   uint32_t config(unsigned offset, unsigned width) const override {
-    uint32_t value = ~0u;
-    int fd = fd_.load();
-    if (fd < 0 || offset + width > config_size_ ||
-        system_->pread(fd, &value, width, static_cast<off_t>(config_offset_ + offset)) != static_cast<ssize_t>(width))
-      value = ~0u;
-    return width == 4 ? value : value & ((1u << (8 * width)) - 1);
+    auto use = uses_.one();
+    return get(offset, width);
   }
   void set_config(unsigned offset, unsigned width, uint32_t value) override {
-    int fd = fd_.load();
-    if (fd < 0 || offset + width > config_size_) return;
-    // A function that left the bus takes no writes; `failed` tells.
-    (void)system_->pwrite(fd, &value, width, static_cast<off_t>(config_offset_ + offset));
+    auto use = uses_.one();
+    put(offset, width, value);
   }
 
   uint64_t bar_address(int index) const override { return index >= 0 && index < 6 ? bars_[index].address : 0; }
   size_t bar_size(int index) const override {
-    if (index < 0 || index > 5 || fd_.load() < 0) return 0;
-    vfio_region_info info{};
-    info.argsz = sizeof(info);
-    info.index = static_cast<uint32_t>(index);
-    return system_->ioctl(fd_, VFIO_DEVICE_GET_REGION_INFO, &info) == 0 ? info.size : 0;
+    auto use = uses_.one();
+    return size_of(index);
   }
 
   Bar map(int index) override {
-    if (bar_size(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
+    auto use = uses_.one();
+    check_taken();
+    if (size_of(index) == 0) throw MachineError(name_ + " has no BAR " + std::to_string(index));
     std::lock_guard lock(mutex_);
     if (auto found = maps_.find(index)) return *found;
     return map_region(index);
   }
 
   int interrupt(unsigned vector) override {
+    auto use = uses_.one();
+    check_taken();
     std::lock_guard lock(mutex_);
     uint32_t count = vectors(VFIO_PCI_MSIX_IRQ_INDEX);
     // A function that is none of an RDMA NIC's kind may have the older message-signaled interrupts only.
@@ -313,17 +317,22 @@ class VfioFunction final : public Function {
     all[vector] = fd;
     // Not every kernel lets the set of vectors grow: all go and come again.
     if (!interrupts_.empty()) set_interrupts({});
-    if (!set_interrupts(all)) {
-      int error = errno;
+    if (int refused = set_interrupts(all); refused != 0) {
+      const int error = errno;
       if (!interrupts_.empty()) set_interrupts(interrupts_);
       system_->close(fd);
-      throw MachineError(with_errno("VFIO refuses interrupt " + std::to_string(vector) + " of " + name_, error));
+      const std::string why = "VFIO refuses interrupt " + std::to_string(vector) + " of " + name_;
+      // The machine has fewer vectors left than were asked for, and this is how many.
+      if (refused > 0) throw MachineError(why + ": the machine has only " + std::to_string(refused) + " left for it");
+      throw MachineError(with_errno(why, error));
     }
     interrupts_ = std::move(all);
     return fd;
   }
 
   void reset() override {
+    auto use = uses_.one();
+    check_taken();
     if (!resets_)
       throw MachineError(name_ + " cannot be reset by itself (no function-level reset): `cat /sys/bus/pci/devices/" +
                          name_ + "/reset_method` says what it has");
@@ -332,6 +341,8 @@ class VfioFunction final : public Function {
   }
 
   Memory alloc_dma(size_t bytes) override {
+    auto use = uses_.one();
+    check_taken();
     size_t size = whole_pages(bytes);
     uint8_t* data = map_anonymous(*system_, size);
     uint64_t iova;
@@ -345,9 +356,14 @@ class VfioFunction final : public Function {
     memory_[iova] = {data, size, true};
     return {data, size, {{iova, size}}, iova};
   }
-  void free_dma(const Memory& memory) override { give_back(memory.handle); }
+  void free_dma(const Memory& memory) override {
+    auto use = uses_.one();
+    give_back(memory.handle);
+  }
 
   Memory pin(void* address, size_t bytes) override {
+    auto use = uses_.one();
+    check_taken();
     auto at = reinterpret_cast<uintptr_t>(address);
     if (bytes > SIZE_MAX / 2 || at + bytes < at) throw MemoryError("no process has such memory");
     size_t size = whole_pages(bytes);
@@ -356,26 +372,34 @@ class VfioFunction final : public Function {
     memory_[iova] = {static_cast<uint8_t*>(address), size, false};
     return {static_cast<uint8_t*>(address), bytes, {{iova, bytes}}, iova};
   }
-  void unpin(const Memory& memory) override { give_back(memory.handle); }
+  void unpin(const Memory& memory) override { free_dma(memory); }
 
   bool failed() const override {
+    auto use = uses_.one();
     if (int fd = removal_; fd >= 0 && system_->signaled(fd)) wanted_ = true;
-    return wanted_ || config(pci::kVendorId, 2) == pci::kAllOnes;
+    if (int fd = error_; fd >= 0 && system_->signaled(fd)) broken_ = true;
+    // The kernel answers for the vendor's and the device's number itself (vfio_pci_config.c), not for these.
+    return wanted_ || broken_ || get(pci::kRevision, 4) == pci::kNothing;
   }
   std::string failure() const override {
-    return wanted_ ? "has to be given back: it is unplugged, or taken from vfio-pci" : Function::failure();
+    if (wanted_) return "has to be given back: it is unplugged, or taken from vfio-pci";
+    if (broken_) return "reported an uncorrectable PCI Express error (the kernel's log says which: `dmesg`)";
+    return Function::failure();
   }
 
   void release() override {
     if (fd_.load() < 0) return;
+    auto end = uses_.end();
+    if (fd_.load() < 0) return;
     // No DMA may run when the memory goes: bus mastering off, then the reset, then the mappings.
-    set_config(pci::kCommand, 2, config(pci::kCommand, 2) & ~uint32_t{pci::command::kMaster});
+    put(pci::kCommand, 2, get(pci::kCommand, 2) & ~uint32_t{pci::command::kMaster});
     if (resets_) system_->ioctl(fd_, VFIO_DEVICE_RESET, nullptr);
     if (!interrupts_.empty()) set_interrupts({});
     for (int fd : interrupts_)
       if (fd >= 0) system_->close(fd);
     interrupts_.clear();
-    if (int fd = removal_.exchange(-1); fd >= 0) system_->close(fd);
+    for (std::atomic<int>* watched : {&removal_, &error_})
+      if (int fd = watched->exchange(-1); fd >= 0) system_->close(fd);
     maps_.clear([this](uint8_t* base, size_t size) { system_->munmap(base, size); });
     while (!memory_.empty()) give_back(memory_.begin()->first);
     system_->close(fd_.exchange(-1));
@@ -388,6 +412,33 @@ class VfioFunction final : public Function {
     size_t size;
     bool ours;  // allocated here, to be unmapped
   };
+
+  void check_taken() const {
+    if (fd_.load() < 0) throw MachineError(name_ + " was released");
+  }
+
+  uint32_t get(unsigned offset, unsigned width) const {
+    uint32_t value = pci::kNothing;
+    int fd = fd_.load();
+    if (fd < 0 || offset + width > config_size_ ||
+        system_->pread(fd, &value, width, static_cast<off_t>(config_offset_ + offset)) != static_cast<ssize_t>(width))
+      value = pci::kNothing;
+    return width == 4 ? value : value & ((1u << (8 * width)) - 1);
+  }
+  void put(unsigned offset, unsigned width, uint32_t value) {
+    int fd = fd_.load();
+    if (fd < 0 || offset + width > config_size_) return;
+    // A function that left the bus takes no writes; `failed` tells.
+    (void)system_->pwrite(fd, &value, width, static_cast<off_t>(config_offset_ + offset));
+  }
+
+  size_t size_of(int bar) const {
+    if (bar < 0 || bar > 5 || fd_.load() < 0) return 0;
+    vfio_region_info info{};
+    info.argsz = sizeof(info);
+    info.index = static_cast<uint32_t>(bar);
+    return system_->ioctl(fd_, VFIO_DEVICE_GET_REGION_INFO, &info) == 0 ? info.size : 0;
+  }
 
   vfio_region_info region_info(uint32_t index) {
     vfio_region_info info{};
@@ -442,11 +493,14 @@ class VfioFunction final : public Function {
     return maps_.add(index, base, head.size);
   }
 
-  // The kernel signals when it wants the function back, and waits until it is released (VFIO_PCI_REQ_IRQ_INDEX).
-  void watch_removal() {
-    if (vectors(VFIO_PCI_REQ_IRQ_INDEX) == 0) return;
-    removal_ = system_->eventfd();
-    if (int fd = removal_; fd >= 0) set_interrupts({fd}, VFIO_PCI_REQ_IRQ_INDEX);
+  // An eventfd that the kernel signals when it wants the function back, and then waits until it is released
+  // (VFIO_PCI_REQ_IRQ_INDEX), or once the function reported an error after which it is not what it was
+  // (VFIO_PCI_ERR_IRQ_INDEX). -1 where the kernel has none.
+  int watch(uint32_t index) {
+    if (vectors(index) == 0) return -1;
+    const int fd = system_->eventfd();
+    if (fd >= 0) set_interrupts({fd}, index);
+    return fd;
   }
 
   // How many interrupts of a kind the function has.
@@ -457,8 +511,9 @@ class VfioFunction final : public Function {
     return system_->ioctl(fd_, VFIO_DEVICE_GET_IRQ_INFO, &info) == 0 ? info.count : 0;
   }
 
-  bool set_interrupts(const std::vector<int32_t>& fds) { return set_interrupts(fds, interrupt_index_); }
-  bool set_interrupts(const std::vector<int32_t>& fds, uint32_t index) {
+  // 0, or what the kernel answered instead.
+  int set_interrupts(const std::vector<int32_t>& fds) { return set_interrupts(fds, interrupt_index_); }
+  int set_interrupts(const std::vector<int32_t>& fds, uint32_t index) {
     std::vector<uint8_t> buffer(sizeof(vfio_irq_set) + fds.size() * sizeof(int32_t));
     vfio_irq_set set{};
     set.argsz = static_cast<uint32_t>(buffer.size());
@@ -468,7 +523,7 @@ class VfioFunction final : public Function {
     set.count = static_cast<uint32_t>(fds.size());
     std::memcpy(buffer.data(), &set, sizeof(set));
     if (!fds.empty()) std::memcpy(buffer.data() + sizeof(set), fds.data(), fds.size() * sizeof(int32_t));
-    return system_->ioctl(fd_, VFIO_DEVICE_SET_IRQS, buffer.data()) == 0;
+    return system_->ioctl(fd_, VFIO_DEVICE_SET_IRQS, buffer.data());
   }
 
   void give_back(uint64_t iova) {
@@ -491,10 +546,11 @@ class VfioFunction final : public Function {
   std::shared_ptr<Group> group_;
   std::atomic<int> fd_{-1};
   bool resets_ = false;
-  std::atomic<int> removal_{-1};             // an eventfd
-  mutable std::atomic<bool> wanted_{false};  // it was signaled
+  std::atomic<int> removal_{-1}, error_{-1};                  // eventfds
+  mutable std::atomic<bool> wanted_{false}, broken_{false};  // they were signaled
   uint64_t config_offset_ = 0;
   uint64_t config_size_ = 0;
+  Uses uses_;
   std::mutex mutex_;  // of what follows
   BarMaps maps_;
   uint32_t interrupt_index_ = VFIO_PCI_MSIX_IRQ_INDEX;
@@ -502,7 +558,7 @@ class VfioFunction final : public Function {
   std::map<uint64_t, Mapped> memory_;
   // Nor does the kernel end what a descriptor or a mapping of a child holds.
   AtFork leave_to_parent_{[this] {
-    for (std::atomic<int>* fd : {&fd_, &removal_})
+    for (std::atomic<int>* fd : {&fd_, &removal_, &error_})
       if (int copy = fd->exchange(-1); copy >= 0) system_->close(copy);
     maps_.leave_to_parent();
   }};

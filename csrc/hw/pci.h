@@ -55,7 +55,7 @@ inline constexpr uint32_t kFlagsMask = 0xf;       // (uint32_t)~PCI_BASE_ADDRESS
 
 inline constexpr uint16_t kHeaderTypeMask = 0x7f;      // PCI_HEADER_TYPE_MASK
 inline constexpr uint8_t kHeaderMultiFunction = 0x80;  // PCI_HEADER_TYPE_MFD
-inline constexpr uint16_t kAllOnes = 0xffff;           // derived: a vendor id that nothing answers for
+inline constexpr uint32_t kNothing = 0xffff'ffff;      // derived: what is read where nothing answers
 
 // ---- Capabilities ----------------------------------------------------------------------------------------------
 

@@ -174,6 +174,7 @@ void Dma::place(Node& node, unsigned level, uint64_t from, uint64_t to, Extent* 
       if (!entry) {
         entry = reinterpret_cast<Entry>(new Node);
         ++node.used;
+        ++nodes_;
       }
       place(*reinterpret_cast<Node*>(entry), level - 1, from, end, extent);
     }
@@ -194,6 +195,7 @@ void Dma::clear(Node& node, unsigned level, uint64_t from, uint64_t to) {
         delete below;
         entry = 0;
         --node.used;
+        --nodes_;
       }
     } else if (entry) {
       entry = 0;

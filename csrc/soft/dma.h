@@ -100,6 +100,7 @@ class Dma {
   bool held(uint64_t generation, uint64_t bus, uint64_t bytes) const;
 
   uint64_t pages() const { return pages_; }  // mapped, of 4 KiB
+  size_t nodes() const { return nodes_; }    // of the tree, below its top
   uint64_t faults() const { return faults_; }
   const Fault& last_fault() const { return last_fault_; }
 
@@ -148,6 +149,7 @@ class Dma {
   uint64_t all_ended_ = 0;
   std::array<uint64_t, granules> ended_{};
   uint64_t pages_ = 0;
+  size_t nodes_ = 0;
   uint64_t faults_ = 0;
   Fault last_fault_;
 };

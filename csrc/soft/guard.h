@@ -10,7 +10,7 @@ namespace userdma::soft {
 // stretch is lost.
 class Guard {
  public:
-  static constexpr size_t limit = 256;  // of all that are alive in the process
+  static constexpr size_t limit = 4096;  // of all that are alive in the process
 
   Guard() = default;
   // Of a mapping in pages of `page` bytes, 0 for the system's: of a file of huge pages, a part of one cannot be

@@ -1,7 +1,6 @@
 #include "soft/soft_function.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "host/text.h"
 #include "hw/pci.h"
+#include "soft/event_fd.h"
 
 namespace userdma::soft {
 
@@ -328,15 +328,7 @@ void SoftFunction::vectors_stored() {
 }
 
 void SoftFunction::signal(unsigned vector) {
-  const uint64_t one = 1;
-  if (host_vectors_) {
-    // The client's, which may be one that blocks when it is full: the NIC does not wait for it.
-    pollfd room{interrupts_[vector], POLLOUT, 0};
-    if (interrupts_[vector] >= 0 && poll(&room, 1, 0) <= 0) return;
-  }
-  if (interrupts_[vector] >= 0 && write(interrupts_[vector], &one, sizeof one) < 0) {
-    // Full: its reader has 2^64 - 2 of them to take already.
-  }
+  if (interrupts_[vector] >= 0) signal_event(interrupts_[vector]);
 }
 
 // ---- Reset, and leaving ---------------------------------------------------------------------------------------------
@@ -651,6 +643,12 @@ void SoftFunction::unmap_memory(uint64_t bus, uint8_t* at, uint64_t bytes) {
     nic_->dma().unmap(bus, bytes);
   }
   if (at) nic_->recall(at, bytes);
+}
+
+size_t SoftFunction::dma_nodes() {
+  if (gone_ || !nic_->owned()) return 0;
+  std::lock_guard locked(nic_->lock());
+  return nic_->dma().nodes();
 }
 
 uint64_t SoftFunction::dma_pages() {

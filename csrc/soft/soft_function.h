@@ -111,6 +111,7 @@ class SoftFunction : public host::Function {
 
   Nic& nic() { return *nic_; }
   Arena& arena() { return *arena_; }
+  size_t dma_nodes();    // what the translation table takes, in nodes of 8 KiB
   uint64_t dma_pages();  // mapped, of 4 KiB
 
   // ---- The firmware's side

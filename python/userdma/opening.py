@@ -106,7 +106,7 @@ def _bring_up(function: _core.Function) -> Nic:
     if fits is not None:
         _module(f"userdma.{fits[0]}.device")
         return Nic._make(families.FAMILIES[fits[0]].open_device(function))
-    if (vendor, device) == (0xFFFF, 0xFFFF):
+    if function.failed:
         raise Error(f"{function.name} {function.failure}")
     known = ", ".join(
         f"{v:04x}:{d:04x} ({what})" for one in families.FAMILIES.values() for (v, d), what in one.PRODUCTS.items()

@@ -3,8 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "fake_sysfs.h"
 #include "host/physical.h"
@@ -84,6 +88,78 @@ TEST_CASE("taking a function ends what its owner before left running, and takes 
   open_physical(FakeSysfs::kBus, machine.options())->release();
 }
 
+TEST_CASE("a function has one owner, whatever sysfs it was found in") {
+  // Each network namespace has a sysfs of its own, with locks of its own; the file system of huge pages is the same.
+  Machine machine, elsewhere;
+  PhysicalOptions there = elsewhere.options();
+  there.huge_pages = machine.options().huge_pages;
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  Memory memory = function->alloc_dma(4096);
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, there); }), "0000:17:00.0 is driven by another process"));
+  CHECK(FakeSysfs::read(elsewhere.file("reset")).empty());  // nothing was done to it
+  CHECK(FakeSysfs::read(elsewhere.file("enable"))[0] == '0');
+  CHECK(fs::file_size(machine.root / "huge/userdma-0000:17:00.0") == kHugePage);
+  memory.data[0] = 1;
+  function->release();
+  open_physical(FakeSysfs::kBus, there)->release();
+}
+
+TEST_CASE("what an owner that died left stays until the function was reset") {
+  Machine machine;
+  const fs::path file = machine.root / "huge/userdma-0000:17:00.0";
+  FakeSysfs::write(file, "what the device may still write");
+  fs::remove(machine.file("reset"));
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }), "cannot be reset by itself"));
+  CHECK(FakeSysfs::read(file) == "what the device may still write");
+  FakeSysfs::make(machine.file("reset"));
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  CHECK(FakeSysfs::read(file).empty());
+  function->release();
+  CHECK(fs::is_empty(machine.root / "huge"));
+}
+
+TEST_CASE("a function that the kernel does not enable is not taken") {
+  Machine machine;
+  fs::remove(machine.file("enable"));
+  fs::create_directory(machine.file("enable"));  // no write succeeds
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }),
+                 "the kernel does not enable 0000:17:00.0: "));
+  CHECK(FakeSysfs::read(machine.file("reset")).empty());
+}
+
+TEST_CASE("a driver that is loaded meanwhile does not take the function") {
+  Machine machine;
+  FakeSysfs::write(machine.file("driver_override"), "(null)\n");
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  CHECK(FakeSysfs::read(machine.file("driver_override")) == "userdma\n");
+  function->release();
+  CHECK(FakeSysfs::read(machine.file("driver_override"))[0] == '\n');  // sysfs takes it as none
+  // One that its owner set stays as it is.
+  FakeSysfs::write(machine.file("driver_override"), "none\n");
+  open_physical(FakeSysfs::kBus, machine.options())->release();
+  CHECK(FakeSysfs::read(machine.file("driver_override")) == "none\n");
+  // One that a process which was killed left is taken back by the next.
+  FakeSysfs::write(machine.file("driver_override"), "userdma\n");
+  open_physical(FakeSysfs::kBus, machine.options())->release();
+  CHECK(FakeSysfs::read(machine.file("driver_override"))[0] == '\n');
+}
+
+TEST_CASE("a virtual function, whose numbers only the kernel knows") {
+  Machine machine;
+  std::string config = FakeSysfs::read(machine.file("config"));
+  config[0] = config[1] = config[2] = config[3] = '\xff';
+  FakeSysfs::write(machine.file("config"), config);
+  FakeSysfs::write(machine.file("vendor"), "0x15b3\n");
+  FakeSysfs::write(machine.file("device"), "0x101e\n");
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  CHECK_FALSE(function->failed());
+  CHECK(function->config(0, 4) == 0x101e15b3);
+  CHECK(function->config(0, 2) == 0x15b3);
+  CHECK(function->config(2, 2) == 0x101e);
+  CHECK(function->config(1, 1) == 0x15);
+  CHECK(function->config(4, 2) == 0x0002);
+}
+
 TEST_CASE("BARs") {
   Machine machine;
   auto function = open_physical(FakeSysfs::kBus, machine.options());
@@ -130,6 +206,46 @@ TEST_CASE("memory: zeroed, its addresses page by page, given again after it came
   Memory whole = function->alloc_dma(kHugePage);
   CHECK(whole.runs.size() == 1);
   CHECK(whole.data == small.data);  // what came back joined
+}
+
+TEST_CASE("pieces of memory take few descriptors") {
+  Machine machine;
+  auto function = open_physical(FakeSysfs::kBus, machine.options());
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  function->alloc_dma(kHugePage);
+  const auto before = open_files();
+  for (int i = 0; i < 600; ++i) function->alloc_dma(kHugePage);
+  CHECK(open_files() - before <= 600 / 16);  // pipe(7): a pipe takes 16 pages at least
+  function->release();
+  CHECK(open_files() < before);
+}
+
+TEST_CASE("a function is released while threads use it") {
+  for (int round = 0; round < 20; ++round) {
+    Machine machine;
+    auto options = machine.options();
+    options.physical = [](const void* at) { return reinterpret_cast<uintptr_t>(at); };
+    auto function = open_physical(FakeSysfs::kBus, options);
+    std::atomic<bool> begun{false};
+    std::vector<std::thread> users;
+    for (int i = 0; i < 2; ++i)
+      users.emplace_back([&] {
+        const std::string why = thrown([&] {
+          for (;;) {
+            function->set_config(4, 2, function->config(4, 2));
+            function->free_dma(function->alloc_dma(2 * kHugePage));
+            begun = true;
+          }
+        });
+        CHECK(why == "0000:17:00.0 was released");
+      });
+    while (!begun) std::this_thread::yield();
+    function->release();
+    for (std::thread& user : users) user.join();
+    CHECK(fs::is_empty(machine.root / "huge"));
+  }
 }
 
 TEST_CASE("only its own memory is pinned") {

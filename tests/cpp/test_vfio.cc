@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "fake_sysfs.h"
@@ -31,12 +34,14 @@ class FakeKernel : public System {
     return ++opened, std::string(path).ends_with("/vfio/vfio") ? kContainer : kGroup;
   }
   int close(int fd) override {
+    std::lock_guard lock(mutex);
     log.push_back("close " + std::to_string(fd));
     if (fd >= kContainer && fd <= kGroup) --opened;
     if (fd == kDevice) device_open = false;
     return 0;
   }
   int ioctl(int fd, unsigned long request, void* argument) override {
+    std::lock_guard lock(mutex);
     switch (request) {
       case VFIO_GET_API_VERSION:
         return version;
@@ -68,8 +73,9 @@ class FakeKernel : public System {
       case VFIO_DEVICE_GET_REGION_INFO:
         return region_info(argument);
       case VFIO_DEVICE_GET_IRQ_INFO:
-        if (static_cast<vfio_irq_info*>(argument)->index == VFIO_PCI_REQ_IRQ_INDEX) {
-          static_cast<vfio_irq_info*>(argument)->count = 1;
+        if (auto* info = static_cast<vfio_irq_info*>(argument);
+            info->index == VFIO_PCI_REQ_IRQ_INDEX || info->index == VFIO_PCI_ERR_IRQ_INDEX) {
+          info->count = 1;
           return 0;
         }
         static_cast<vfio_irq_info*>(argument)->count =
@@ -78,10 +84,12 @@ class FakeKernel : public System {
       case VFIO_DEVICE_SET_IRQS: {
         vfio_irq_set set;
         std::memcpy(&set, argument, sizeof(set));
-        if (set.index == VFIO_PCI_REQ_IRQ_INDEX) {
-          std::memcpy(&removal, static_cast<uint8_t*>(argument) + sizeof(set), sizeof(removal));
+        if (set.index == VFIO_PCI_REQ_IRQ_INDEX || set.index == VFIO_PCI_ERR_IRQ_INDEX) {
+          int& fd = set.index == VFIO_PCI_REQ_IRQ_INDEX ? removal : error;
+          std::memcpy(&fd, static_cast<uint8_t*>(argument) + sizeof(set), sizeof(fd));
           return 0;
         }
+        if (set.count > left) return static_cast<int>(left);  // as pci_alloc_irq_vectors does
         CHECK(set.index == interrupt_index);
         std::vector<int32_t> fds(set.count);
         if (set.count != 0) std::memcpy(fds.data(), static_cast<uint8_t*>(argument) + sizeof(set), 4 * set.count);
@@ -122,26 +130,35 @@ class FakeKernel : public System {
     return ::mmap(at, size, protection, flags, fd, offset);
   }
   ssize_t pread(int, void* to, size_t n, off_t offset) override {
+    std::lock_guard lock(mutex);
     offset -= kConfig;
     if (offset < 0 || offset + static_cast<off_t>(n) > 256) return errno = EINVAL, -1;
     std::memcpy(to, config + offset, n);
+    // What drivers/vfio/pci/vfio_pci_config.c answers itself: the numbers of vendor and device, INTx's disable bit, BARs,
+    // and where capabilities and the interrupt's line and pin are.
+    for (off_t at = offset; gone && at < offset + static_cast<off_t>(n); ++at)
+      if (!(at < 4 || (at >= 0x10 && at < 0x28) || at == 0x34 || at == 0x3c || at == 0x3d))
+        static_cast<uint8_t*>(to)[at - offset] = at == 5 ? 0xfb : 0xff;
     return static_cast<ssize_t>(n);
   }
   ssize_t pwrite(int, const void* from, size_t n, off_t offset) override {
+    std::lock_guard lock(mutex);
     std::memcpy(config + (offset - kConfig), from, n);
     log.push_back("config " + std::to_string(offset - kConfig));
     return static_cast<ssize_t>(n);
   }
   int eventfd() override { return next_eventfd++; }
-  bool signaled(int fd) override { return fd == removal && wanted; }
+  bool signaled(int fd) override { return (fd == removal && wanted) || (fd == error && broken); }
   uint64_t memlock() override { return limit; }
 
   static constexpr off_t kConfig = off_t{7} << 40;
 
+  std::mutex mutex;  // of what follows, for functions that threads use
   int version = 0;
-  bool viable = true, resets = true, device_open = false, sparse = false, refuse_unmap = false, wanted = false;
-  int refuse_open = 0, refuse_iommu = 0, refuse_map = 0, opened = 0, next_eventfd = 2000, removal = -1;
-  uint32_t interrupt_index = VFIO_PCI_MSIX_IRQ_INDEX, vectors = 8;
+  bool viable = true, resets = true, device_open = false, sparse = false, refuse_unmap = false;
+  bool wanted = false, broken = false, gone = false;
+  int refuse_open = 0, refuse_iommu = 0, refuse_map = 0, opened = 0, next_eventfd = 2000, removal = -1, error = -1;
+  uint32_t interrupt_index = VFIO_PCI_MSIX_IRQ_INDEX, vectors = 8, left = 8;
   uint64_t limit = 8 << 20;
   uint8_t config[256] = {0xe4, 0x14, 0x60, 0x17};
   std::vector<std::pair<uint64_t, uint64_t>> ranges = {{0, 0xfedf'ffff}, {0xfef0'0000, 0xff'ffff'ffff}};
@@ -241,7 +258,7 @@ TEST_CASE("a function is taken, and given back in the order that keeps memory fr
 
   kernel.log.clear();
   function->release();
-  CHECK(kernel.log == std::vector<std::string>{"config 4", "reset", "close 2000", "unmap", "close 1002", "unset",
+  CHECK(kernel.log == std::vector<std::string>{"config 4", "reset", "close 2000", "close 2001", "unmap", "close 1002", "unset",
                                                "close 1001", "close 1000"});
   CHECK((kernel.config[4] & 4) == 0);
   CHECK(kernel.mapped.empty());
@@ -306,7 +323,7 @@ TEST_CASE("the child of a fork closes its copies of the descriptors, and asks no
     const int before = kernel.opened;
     kernel.log.clear();
     // Here the kernel is this process's own stand-in: the real one would have done for the parent what is asked of it.
-    bool good = closed == std::vector<std::string>{"close 1000", "close 1001", "close 1002", "close 2000"} &&
+    bool good = closed == std::vector<std::string>{"close 1000", "close 1001", "close 1002", "close 2000", "close 2001"} &&
                 before == 0 && bar.read<uint32_t>(0) == 0 && function->failed() && kernel.mapped.size() == 1;
     // Another group, and the same one once the parent has let it go, are the child's own.
     auto own = machine.open();
@@ -413,6 +430,62 @@ TEST_CASE("a function that the system wants back has failed") {
   CHECK(contains(function->failure(), "has to be given back"));
 }
 
+TEST_CASE("a function that reported an uncorrectable error has failed, though its configuration space answers") {
+  Machine machine;
+  auto function = machine.open();
+  CHECK_FALSE(function->failed());
+  machine.kernel->broken = true;
+  CHECK(function->failed());
+  machine.kernel->broken = false;  // it stays so
+  CHECK(function->failed());
+  CHECK(contains(function->failure(), "reported an uncorrectable PCI Express error"));
+}
+
+TEST_CASE("a function that left the bus has failed, though the kernel answers for its numbers") {
+  Machine machine;
+  auto function = machine.open();
+  machine.kernel->gone = true;
+  CHECK(function->config(0, 4) == 0x176014e4);
+  CHECK(function->failed());
+  CHECK(function->failure() == "left the bus: its reads are all ones");
+}
+
+TEST_CASE("a machine that has fewer interrupts left says how many") {
+  Machine machine;
+  machine.kernel->left = 2;
+  auto function = machine.open();
+  CHECK(function->interrupt(1) >= 2000);
+  CHECK(contains(thrown([&] { function->interrupt(2); }), "the machine has only 2 left"));
+  CHECK(machine.kernel->interrupts.back().size() == 2);  // as they were
+}
+
+// The memory and the descriptors that a call uses must not go beneath it: AddressSanitizer and ThreadSanitizer watch.
+TEST_CASE("a function is released while threads use it") {
+  for (int round = 0; round < 20; ++round) {
+    Machine machine;
+    auto function = machine.open();
+    std::atomic<bool> begun{false};
+    std::vector<std::thread> users;
+    for (int i = 0; i < 2; ++i)
+      users.emplace_back([&] {
+        const std::string why = thrown([&] {
+          for (;;) {
+            function->set_config(4, 2, function->config(4, 2));
+            function->free_dma(function->alloc_dma(4096));
+            begun = true;
+          }
+        });
+        CHECK(why == "0000:17:00.0 was released");
+      });
+    while (!begun) std::this_thread::yield();
+    function->release();
+    const size_t after = machine.kernel->log.size();
+    for (std::thread& user : users) user.join();
+    CHECK(machine.kernel->log.size() == after);
+    CHECK(machine.kernel->mapped.empty());
+  }
+}
+
 TEST_CASE("two functions of a group share it in a process") {
   Machine machine;
   auto first = machine.open();
@@ -464,6 +537,8 @@ TEST_CASE("every refusal says what to change") {
     CHECK(contains(machine.refusal(), "SUBSYSTEM==\"vfio\", GROUP=\"vfio\", MODE=\"0660\""));
     machine.kernel->refuse_open = ENOENT;
     CHECK(contains(machine.refusal(), "`modprobe vfio-pci`"));
+    fs::create_directories(machine.root / "dev/vfio/devices");
+    CHECK(contains(machine.refusal(), "CONFIG_VFIO_GROUP"));
     machine.kernel->refuse_open = EBUSY;
     CHECK(contains(machine.refusal(), "another process"));
   }

@@ -284,16 +284,76 @@ TEST_CASE("a file that the client cuts short while the device has it") {
 }
 
 TEST_CASE("an eventfd that is full holds nobody up") {
+  for (const uint32_t index : {VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX}) {
+    CAPTURE(index);
+    auto function = make_function();
+    Served client(*function);
+    REQUIRE(client.enable() == 0);
+    const Fd blocking(::eventfd(0, EFD_CLOEXEC));
+    REQUIRE(client.irqs(VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER, index, 0, 1, {blocking.get()}) == 0);
+    const uint64_t full = ~uint64_t{1};
+    REQUIRE(::write(blocking.get(), &full, sizeof full) == sizeof full);
+    REQUIRE(client.irqs(VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER, index, 0, 1) == 0);
+    CHECK(signalled(blocking) == full);
+  }
+}
+
+TEST_CASE("a client has some of the process's files, and leaves the rest to those of other functions") {
+  auto one = make_function(), other = make_function();
+  Served client(*one);
+  int error = 0;
+  uint64_t mapped = 0;
+  for (; !error && mapped < 1000; mapped++) {
+    const File file(4096);
+    error = client.map(mapped << 12, 4096, &file);
+  }
+  CHECK(error == ENOSPC);
+  CHECK(mapped > 32);  // a machine has few
+  Served neighbor(*other);
+  const File file(4096);
+  CHECK(neighbor.map(0, 4096, &file) == 0);
+  // What it lets go it may have again.
+  CHECK(client.unmap(0, 4096) == 0);
+  CHECK(client.map(0, 4096, &file) == 0);
+}
+
+TEST_CASE("mappings that take much of the translation table are refused past a limit") {
+  auto function = make_function();
+  Served client(*function);
+  // Each starts and ends off the borders of everything that an entry of the table can stand for: parts of 4 KiB, 4 MiB
+  // and 4 GiB.
+  int error = 0;
+  uint64_t mapped = 0;
+  for (; !error && mapped < 20000; mapped++)
+    error = client.map((mapped << 34) + (uint64_t{1} << 32) - (1 << 21), (uint64_t{1} << 33) + (1 << 22), nullptr);
+  CHECK(error == ENOSPC);
+  CHECK(function->dma_nodes() * 8192 <= 129 << 20);
+  CHECK(mapped > 1000);
+  // Mappings of pages that lie together, as a machine's do, take few of them.
+  auto second = make_function();
+  Served machine(*second);
+  for (uint64_t i = 0; i < 5000; i++) REQUIRE(machine.map(i << 12, 4096, nullptr) == 0);
+  CHECK(second->dma_nodes() <= 8);
+}
+
+TEST_CASE("descriptors that are sent while the device waits end the connection past a limit") {
   auto function = make_function();
   Served client(*function);
   REQUIRE(client.enable() == 0);
-  const Fd blocking(::eventfd(0, EFD_CLOEXEC));
-  REQUIRE(client.irqs(VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1,
-                      {blocking.get()}) == 0);
-  const uint64_t full = ~uint64_t{1};
-  REQUIRE(::write(blocking.get(), &full, sizeof full) == sizeof full);
-  REQUIRE(client.irqs(VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1) == 0);
-  CHECK(signalled(blocking) == full);
+  REQUIRE(client.map(0x10000, 4096, nullptr) == 0);
+  const size_t before = open_descriptors();
+  bool done = true;
+  uint8_t byte;
+  std::thread reader([&] { done = function->dma_read(0x10000, &byte, 1); });  // not answered
+  CHECK(client.take()->header.command == command::kDmaRead);
+  const Fd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<int> many(64, file.get());
+  // The reader waits in the channel and files what comes.
+  for (int i = 0; i < 5; i++) client.send(command::kDmaMap, {}, many, flag::kNoReply);
+  reader.join();
+  CHECK_FALSE(done);
+  client.leave();
+  CHECK(open_descriptors() < before);
 }
 
 TEST_CASE("memory that is had by asking") {
@@ -359,19 +419,36 @@ TEST_CASE("memory that is had by asking") {
   CHECK(done);
   CHECK(std::memcmp(guest.data() + 0x1000, word, sizeof word) == 0);
 
-  // An error, and an answer that is too short: a fault each time.
-  for (const bool error : {true, false}) {
-    CAPTURE(error);
+  // An error, an answer that is too short, and those that are about less than was asked for, or about other memory: a
+  // fault each time.
+  const std::vector<Buffer> answers = {{},
+                                       bytes(DmaAccess{0x10000, 16}),
+                                       bytes(DmaAccess{0x10000, 8}, uint64_t{}, uint64_t{}),
+                                       bytes(DmaAccess{0x10010, 16}, uint64_t{}, uint64_t{})};
+  for (const Buffer& payload : answers) {
+    CAPTURE(payload.size());
+    const bool error = payload.empty();
     std::thread again([&] { done = function->dma_read(0x10000, got.data(), 16); });
     const auto request = client.take();
     Header header = request->header;
     header.flags = flag::kReply | (error ? flag::kError : 0);
     header.error = error ? EFAULT : 0;
-    const Buffer payload = error ? Buffer() : bytes(DmaAccess{0x10000, 16});
     header.size = static_cast<uint32_t>(sizeof header + payload.size());
     client.put(header, payload);
     again.join();
     CHECK_FALSE(done);
+  }
+  // A write may be answered by the header alone, as QEMU does, or with what was written: all of it.
+  for (const uint64_t written : {0, 8, 7}) {
+    CAPTURE(written);
+    std::thread again([&] { done = function->dma_write(0x11000, word, 8); });
+    Header header = client.take()->header;
+    header.flags = flag::kReply;
+    const Buffer payload = written ? bytes(DmaAccess{0x11000, written}) : Buffer();
+    header.size = static_cast<uint32_t>(sizeof header + payload.size());
+    client.put(header, payload);
+    again.join();
+    CHECK(done == (written != 7));
   }
 }
 

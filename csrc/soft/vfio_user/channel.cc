@@ -25,6 +25,7 @@ bool Channel::next(Message& out) {
       out = std::move(commands_.front());
       commands_.pop_front();
       commands_bytes_ -= out.payload.size();
+      commands_fds_ -= out.fds.size();
       return true;
     }
     if (over_) return false;
@@ -108,8 +109,10 @@ void Channel::read_one(std::unique_lock<std::mutex>& guard, Clock::time_point un
   if (any && whole) {
     if ((message.header.flags & flag::kTypeMask) == flag::kCommand) {
       commands_bytes_ += message.payload.size();
+      commands_fds_ += message.fds.size();
       commands_.push_back(std::move(message));
-      if (commands_.size() > most_commands || commands_bytes_ > most_commands_bytes) over_ = true;
+      over_ = over_ || commands_.size() > most_commands || commands_bytes_ > most_commands_bytes ||
+              commands_fds_ > most_commands_fds;
     } else if (const auto found = waiting_.find(message.header.id);
                found != waiting_.end() && !found->second->header.size) {
       *found->second = std::move(message);

@@ -30,7 +30,7 @@ struct Message {
 class Channel {
  public:
   // Commands that wait while the NIC asks for memory: more than a client has any use for end the connection.
-  static constexpr size_t most_commands = 4096, most_commands_bytes = 64 << 20;
+  static constexpr size_t most_commands = 4096, most_commands_bytes = 64 << 20, most_commands_fds = 256;
 
   // A stream socket. A client that leaves off within a message, or does not take what is sent to it, for `stall` has
   // lost its connection: the NIC may be waiting with its lock held.
@@ -74,7 +74,7 @@ class Channel {
   bool over_ = false;
   uint16_t next_id_ = 0;
   std::deque<Message> commands_;
-  size_t commands_bytes_ = 0;
+  size_t commands_bytes_ = 0, commands_fds_ = 0;
   std::map<uint16_t, Message*> waiting_;  // for the reply of that id; the header's size is 0 until it came
 };
 

@@ -14,7 +14,7 @@
 namespace userdma::soft::vfio_user {
 
 int Memory::map(const Map& map, const Fd& file) {
-  if (mappings_.size() >= kMaxMaps) return ENOSPC;
+  if (mappings_.size() >= kMaxMaps || function_.dma_nodes() >= most_nodes) return ENOSPC;
   constexpr uint64_t limit = uint64_t{1} << Dma::address_bits;
   if (map.size > limit || map.address > limit - map.size) return ENOSPC;
   const auto after = mappings_.lower_bound(map.address);
@@ -64,6 +64,8 @@ int Memory::open(const Map& map, const Fd& file, std::list<File>::iterator& out)
     files_.splice(files_.begin(), files_, out);
     return 0;
   }
+  drop_unused(files_.size() < most_files ? kept_files : 0);
+  if (files_.size() >= most_files) return ENOSPC;
   const uint64_t offset = bounded ? 0 : map.offset, bytes = bounded ? size : map.size;
   void* at = ::mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_NORESERVE, file.get(),
                     static_cast<off_t>(offset));
@@ -75,7 +77,6 @@ int Memory::open(const Map& map, const Fd& file, std::list<File>::iterator& out)
     ::munmap(at, bytes);
     return ENOSPC;
   }
-  drop_unused(kept_files);
   files_.push_front(
       {status.st_dev, status.st_ino, writable, offset, bytes, static_cast<uint8_t*>(at), std::move(guard)});
   out = files_.begin();

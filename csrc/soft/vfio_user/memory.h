@@ -60,6 +60,11 @@ class Memory {
     std::list<File>::iterator file;
   };
 
+  // So that one client leaves room for those of other functions in the process: a machine has a file for each of its
+  // memory devices, and the translation table of a function few parts.
+  static constexpr size_t most_files = 64;
+  static constexpr size_t most_nodes = 16384;  // of 8 KiB
+
   // A file of which nothing is mapped any more is kept, so that a page that comes and goes costs no mmap.
   static constexpr size_t kept_files = 1;
 

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "hw/pci.h"
+#include "soft/event_fd.h"
 
 namespace userdma::soft::vfio_user {
 
@@ -90,6 +91,7 @@ bool Session::read(uint64_t bus, void* into, uint64_t bytes) {
     const DmaAccess access{bus, n};
     buffer_.resize(sizeof access + n);
     if (!ask(command::kDmaRead, access, nullptr, 0, buffer_.size())) return false;
+    if (answered(access) != n) return false;
     std::memcpy(at, buffer_.data() + sizeof access, n);
   }
   return true;
@@ -102,6 +104,8 @@ bool Session::write(uint64_t bus, const void* from, uint64_t bytes) {
     const DmaAccess access{bus, n};
     buffer_.resize(sizeof access);
     if (!ask(command::kDmaWrite, access, at, n, 0)) return false;
+    // QEMU answers with the header alone.
+    if (buffer_.size() == sizeof access && answered(access) != n) return false;
   }
   return true;
 }
@@ -111,7 +115,15 @@ bool Session::ask(uint16_t command, const DmaAccess& access, const uint8_t* data
   const ptrdiff_t n =
       channel_.ask(command, &access, sizeof access, data, bytes, buffer_.data(), buffer_.size(), patience_);
   silent_ = n == -ETIMEDOUT;
-  return n >= static_cast<ptrdiff_t>(least);
+  if (n < static_cast<ptrdiff_t>(least)) return false;
+  buffer_.resize(static_cast<size_t>(n));
+  return true;
+}
+
+uint64_t Session::answered(const DmaAccess& asked) const {
+  DmaAccess answer;
+  std::memcpy(&answer, buffer_.data(), sizeof answer);
+  return answer.address == asked.address ? answer.count : 0;
 }
 
 // ---- What the device has ------------------------------------------------------------------------------------------
@@ -278,9 +290,8 @@ bool Session::on(const Message& message, const SetIrqs& set) {
       Fd& own = set.index == VFIO_PCI_ERR_IRQ_INDEX ? error_event_ : request_event_;
       if (connects) own = std::move(event);
       // Triggered by hand: that a client may see whether its event arrives.
-      constexpr uint64_t one = 1;
-      if (!connects && own && ::write(own.get(), &one, sizeof one) < 0 && errno != EAGAIN)
-        return channel_.refuse(message.header, errno);
+      if (const int error = connects || !own ? 0 : signal_event(own.get()))
+        return channel_.refuse(message.header, error);
     } else if (set.action != SetIrqs::Action::Trigger) {
       function_.mask_interrupt(i, set.action == SetIrqs::Action::Mask);
     } else if (connects) {

@@ -34,8 +34,11 @@ class Session final : private Dma::Remote {
   bool read(uint64_t bus, void* into, uint64_t bytes) override;
   bool write(uint64_t bus, const void* from, uint64_t bytes) override;
 
-  // Asks for memory. `least`: how much of an answer must come, into the buffer.
+  // Asks for memory. `least`: how much of an answer must come, into the buffer, which is as long as what came.
   bool ask(uint16_t command, const DmaAccess& access, const uint8_t* data, size_t bytes, size_t least);
+
+  // How many bytes the answer in the buffer is about, of those that were asked for.
+  uint64_t answered(const DmaAccess& asked) const;
 
   // Each answers one kind of command. False: the client is gone.
   bool serve(const Message& message);

@@ -64,8 +64,10 @@ class HwrmChannel(Channel):
         elif not hwrm.RESPONSE_HEADER.size < header.resp_len <= _SLOT:
             self._stray = f"an answer of {header.resp_len} bytes"
         elif answer[-1]:
-            # The last byte is written last. A newer firmware has it elsewhere, so it is no part of the message.
-            return answer[:-1] + b"\0"
+            # The last byte is written last: what is read once it was seen is the whole. A newer firmware has it
+            # elsewhere, so it is no part of the message.
+            whole = read(self.memory, number % _SLOTS * _SLOT, len(answer))
+            return whole[:-1] + b"\0"
         return None
 
     def _answer(self, number: int) -> bytes | None:

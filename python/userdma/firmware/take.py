@@ -10,7 +10,7 @@ from userdma.firmware.channel import Firmware
 from userdma.firmware.ledger import Ledger
 
 # PCI configuration space (PCI Local Bus and PCI Express base specifications).
-_COMMAND, _COMMAND_MEMORY, _COMMAND_MASTER = 0x04, 0x2, 0x4
+_COMMAND, _COMMAND_MEMORY, _COMMAND_MASTER, _COMMAND_NO_INTX = 0x04, 0x2, 0x4, 0x400
 _STATUS, _STATUS_CAPABILITIES = 0x06, 0x10
 _CAPABILITIES, _EXPRESS = 0x34, 0x10
 _DEVICE_CONTROL, _RELAXED_ORDERING = 0x08, 0x10
@@ -19,10 +19,11 @@ _DEVICE_CONTROL, _RELAXED_ORDERING = 0x08, 0x10
 def take(function: _core.Function, ledger: Ledger) -> None:
     """Reset it, let it master the bus (which the ledger takes back), and have its writes arrive in order."""
     function.reset()
-    command = function.config16(_COMMAND)
-    if command == 0xFFFF:
+    if function.failed:
         raise MachineError(f"{function.name} {function.failure}")
-    function.set_config16(_COMMAND, command | _COMMAND_MEMORY | _COMMAND_MASTER)
+    command = function.config16(_COMMAND)
+    # No driver here takes interrupts by a line, which others may share: it would stay raised.
+    function.set_config16(_COMMAND, command | _COMMAND_MEMORY | _COMMAND_MASTER | _COMMAND_NO_INTX)
     ledger.afterwards(lambda: function.set_config16(_COMMAND, function.config16(_COMMAND) & ~_COMMAND_MASTER))
     for kind, at in capabilities(function):
         if kind == _EXPRESS:
