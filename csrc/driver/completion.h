@@ -61,8 +61,8 @@ inline constexpr ErrorText kErrorTexts[] = {
      "the peer could not complete the request: its receive names memory that its NIC does not reach any more"},
     {"RETRY_EXCEEDED",
      "the peer acknowledged nothing within the queue pair's retries: it is not connected to this queue pair yet, has "
-     "failed or was destroyed, was stopped for too long, or is out of reach (another wire, or not the gid and mac of "
-     "its endpoint)"},
+     "failed or was destroyed, was stopped for too long, or is out of reach (another wire, a link that is down, or not "
+     "the gid and mac of its endpoint)"},
     {"REMOTE_ABORTED", "the peer aborted the operation"},
     {"", "an error without a name here"},
 };

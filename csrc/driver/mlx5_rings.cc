@@ -325,7 +325,8 @@ Found Mlx5Rings::absorb_shared(Side side, Next& next) {
     }
     others.push_back(found);
   }
-  out.ring = cq.left == 0 && out.what != Found::What::Nothing;
+  // Here, not by who takes one: the NIC is to hear of those too that were put aside.
+  if (cq.left == 0) ring(side, next);
   for (int i = 0; i < 2; ++i)
     if (next_[i] != nullptr) show(next_[i], aside_[i]);
   return out;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "host/big_endian.h"
+#include "host/mmio.h"
 #include "hw/mlx5.h"
 #include "hw/mlx5_device.h"
 
@@ -85,7 +86,10 @@ void write_receive(uint8_t* at, size_t room, unsigned segments, std::span<const 
 
 // A counter in a doorbell record: the NIC reads it at the next doorbell, or when it wants a receive. What was stored
 // before is there for it by then.
-inline void record(uint32_t* at, uint32_t value) { __atomic_store_n(at, big_endian(value), __ATOMIC_RELEASE); }
+inline void record(uint32_t* at, uint32_t value) {
+  host::store_barrier();  // for the device, which reads the entries by DMA
+  __atomic_store_n(at, big_endian(value), __ATOMIC_RELAXED);
+}
 
 // The arm word of a completion queue, for its second record; its doorbell says it and the queue's number.
 constexpr uint32_t arm_word(uint32_t sequence, bool solicited, uint32_t consumer) {

@@ -79,9 +79,11 @@ struct Next {
   bool written_beside() const { return ((__atomic_load_n(at.load(), __ATOMIC_ACQUIRE) ^ phase.load()) & 1) == 0; }
   // After a failure and at the end: there is always something to see, and no plain success.
   void close() {
-    static constexpr uint32_t kWritten = 0xffff'ffff;
+    // Aligned, and with as much before and behind the byte as a family loads along with it.
+    alignas(8) static constexpr uint8_t kWritten[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                                        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     phase.store(1);
-    at.store(reinterpret_cast<const uint8_t*>(&kWritten));
+    at.store(kWritten + 7);
   }
 };
 

@@ -139,15 +139,16 @@ class HugePages {
   ~HugePages() {
     for (const Chunk& chunk : chunks_) munmap(chunk.data, chunk.size);
     if (fd_ < 0) return;
-    // While it is locked, so that it is nobody else's. What an owner that died left stays, unless the function was reset.
+    // While it is locked, so that it is nobody else's. What an owner that died left stays, unless the function was
+    // reset.
     if (begun_ || empty()) unlink(path_.c_str());
     close(fd_);
   }
   HugePages(const HugePages&) = delete;
   HugePages& operator=(const HugePages&) = delete;
 
-  // Leaves what an owner that died had in the file: the caller has reset the function, so nothing writes there any more.
-  // A child of that owner may still read it, so the memory is not cut off: another file takes its name.
+  // Leaves what an owner that died had in the file: the caller has reset the function, so nothing writes there any
+  // more. A child of that owner may still read it, so the memory is not cut off: another file takes its name.
   void begin() {
     begun_ = empty();
     if (begun_) return;
@@ -535,7 +536,8 @@ class PhysicalFunction final : public Function {
     // Past the end of the file, or of a function that left: fewer bytes, or all ones.
     if (fd < 0 || pread(fd, &value, width, offset) != static_cast<ssize_t>(width)) value = pci::kNothing;
     // A virtual function has no numbers of its own (PCI Express base specification 9.3.4.1): the kernel knows them.
-    if (numbers_ != pci::kNothing && fd >= 0 && offset + width <= pci::kDeviceId + 2 && !gone()) value = numbers_ >> (8 * offset);
+    if (numbers_ != pci::kNothing && fd >= 0 && offset + width <= pci::kDeviceId + 2 && !gone())
+      value = numbers_ >> (8 * offset);
     return width == 4 ? value : value & ((1u << (8 * width)) - 1);
   }
   void put(unsigned offset, unsigned width, uint32_t value) {
@@ -568,8 +570,8 @@ class PhysicalFunction final : public Function {
     throw MachineError(name_ + " cannot be reset by itself (no function-level reset), so it cannot be taken safely");
   }
 
-  // A function without a driver gets one as soon as a module that fits is loaded, however it is used: not while it waits
-  // for a driver of this name (Documentation/ABI/testing/sysfs-bus-pci, driver_override).
+  // A function without a driver gets one as soon as a module that fits is loaded, however it is used: not while it
+  // waits for a driver of this name (Documentation/ABI/testing/sysfs-bus-pci, driver_override).
   void keep_drivers_off() {
     if (read_text(path_ + "/driver_override") == "(null)") write_file("driver_override", "userdma\n");
   }

@@ -546,7 +546,7 @@ class VfioFunction final : public Function {
   std::shared_ptr<Group> group_;
   std::atomic<int> fd_{-1};
   bool resets_ = false;
-  std::atomic<int> removal_{-1}, error_{-1};                  // eventfds
+  std::atomic<int> removal_{-1}, error_{-1};                 // eventfds
   mutable std::atomic<bool> wanted_{false}, broken_{false};  // they were signaled
   uint64_t config_offset_ = 0;
   uint64_t config_size_ = 0;

@@ -63,6 +63,7 @@ uint32_t attributes(const py::dict& dict, Attributes& out) {
   number("mtu", out.mtu, Attributes::HasMtu);
   number("hop_limit", out.hop_limit, Attributes::HasHopLimit);
   number("traffic_class", out.traffic_class, Attributes::HasTrafficClass);
+  number("udp_source", out.udp_source, Attributes::HasUdpSource);
   number("timeout", out.timeout, Attributes::HasTimeout);
   number("retry", out.retry, Attributes::HasRetry);
   number("rnr_retry", out.rnr_retry, Attributes::HasRnrRetry);
@@ -97,6 +98,7 @@ py::dict to_dict(const Attributes& a) {
   out["dgid"] = raw(a.dgid, 16);
   out["hop_limit"] = a.hop_limit;
   out["traffic_class"] = a.traffic_class;
+  out["udp_source"] = a.udp_source;
   out["timeout"] = a.timeout;
   out["retry"] = a.retry;
   out["rnr_retry"] = a.rnr_retry;

@@ -105,6 +105,8 @@ QueuePairSpec queue_pair_spec(const py::dict& dict) {
   optional("wire_qpn", spec.wire_qpn);
   optional("source_qpn", spec.source_qpn);
   spec.umr = fields.get<bool>("umr", false);
+  spec.longest = fields.get<uint64_t>("longest", spec.longest);
+  spec.big_endian_atomics = fields.get<bool>("big_endian_atomics", false);
   fields.done();
   return spec;
 }

@@ -56,6 +56,8 @@ struct Shape {
   uint64_t offset = 0;  // of the queues in their first pages
   std::optional<uint32_t> srqn;
   uint8_t type = chip::qp_type::kRc;
+  uint64_t longest = 1u << 31;
+  bool big_endian_atomics = false;
 };
 
 using Segment = std::array<uint8_t, 16>;
@@ -110,6 +112,8 @@ struct World {
       nic.cq_create(id++, spec);
     }
     qp.type = shape.type;
+    qp.longest = shape.longest;
+    qp.big_endian_atomics = shape.big_endian_atomics;
     qp.pd = pd;
     qp.pages = queues.pages;
     qp.record = record(2);

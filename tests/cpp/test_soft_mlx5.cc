@@ -166,6 +166,39 @@ TEST_CASE("RDMA write, write with immediate, read and atomics") {
   CHECK(*reinterpret_cast<uint64_t*>(w.bytes(80008)) == 42);
 }
 
+TEST_CASE("the result of an atomic is in the order that the function was set to") {
+  for (const bool big : {false, true}) {
+    CAPTURE(big);
+    Shape shape;
+    shape.big_endian_atomics = big;
+    World w(shape);
+    *reinterpret_cast<uint64_t*>(w.bytes(70000)) = 37;
+    w.post(op::kFetchAdd,
+           w.remote(w.va + 70000, w.key) + segments(chip::AtomicSegment{be(uint64_t{5}), 0}) + w.sge(80000, 8));
+    w.kick();
+    w.run();
+    CHECK(*reinterpret_cast<uint64_t*>(w.bytes(70000)) == 42);
+    CHECK(*reinterpret_cast<uint64_t*>(w.bytes(80000)) == (big ? be(uint64_t{37}) : 37));
+  }
+}
+
+TEST_CASE("a message that is longer than the NIC's limit fails") {
+  Shape shape;
+  shape.longest = 4096;
+  World w(shape);
+  w.receive({w.sge(50000, 8192)});
+  w.post(op::kSend, w.sge(0, 4096));
+  w.post(op::kSend, w.sge(0, 4096) + w.sge(4096, 1));
+  w.kick();
+  w.run();
+  chip::Cqe sent;
+  REQUIRE(w.sent(sent));
+  check_request(sent, op::kSend, 0);
+  chip::ErrorCqe failed;
+  REQUIRE(w.sent(failed));
+  check_error(failed, kind::kRequestError, syndrome::kLocalLength, 1);
+}
+
 TEST_CASE("a message may go to where it comes from, in part") {
   World w;
   fill(w.bytes(0), 3000, 1);

@@ -134,8 +134,8 @@ class FakeKernel : public System {
     offset -= kConfig;
     if (offset < 0 || offset + static_cast<off_t>(n) > 256) return errno = EINVAL, -1;
     std::memcpy(to, config + offset, n);
-    // What drivers/vfio/pci/vfio_pci_config.c answers itself: the numbers of vendor and device, INTx's disable bit, BARs,
-    // and where capabilities and the interrupt's line and pin are.
+    // What drivers/vfio/pci/vfio_pci_config.c answers itself: the numbers of vendor and device, INTx's disable bit,
+    // BARs, and where capabilities and the interrupt's line and pin are.
     for (off_t at = offset; gone && at < offset + static_cast<off_t>(n); ++at)
       if (!(at < 4 || (at >= 0x10 && at < 0x28) || at == 0x34 || at == 0x3c || at == 0x3d))
         static_cast<uint8_t*>(to)[at - offset] = at == 5 ? 0xfb : 0xff;
@@ -258,8 +258,8 @@ TEST_CASE("a function is taken, and given back in the order that keeps memory fr
 
   kernel.log.clear();
   function->release();
-  CHECK(kernel.log == std::vector<std::string>{"config 4", "reset", "close 2000", "close 2001", "unmap", "close 1002", "unset",
-                                               "close 1001", "close 1000"});
+  CHECK(kernel.log == std::vector<std::string>{"config 4", "reset", "close 2000", "close 2001", "unmap", "close 1002",
+                                               "unset", "close 1001", "close 1000"});
   CHECK((kernel.config[4] & 4) == 0);
   CHECK(kernel.mapped.empty());
   CHECK(kernel.opened == 0);
@@ -323,8 +323,9 @@ TEST_CASE("the child of a fork closes its copies of the descriptors, and asks no
     const int before = kernel.opened;
     kernel.log.clear();
     // Here the kernel is this process's own stand-in: the real one would have done for the parent what is asked of it.
-    bool good = closed == std::vector<std::string>{"close 1000", "close 1001", "close 1002", "close 2000", "close 2001"} &&
-                before == 0 && bar.read<uint32_t>(0) == 0 && function->failed() && kernel.mapped.size() == 1;
+    bool good =
+        closed == std::vector<std::string>{"close 1000", "close 1001", "close 1002", "close 2000", "close 2001"} &&
+        before == 0 && bar.read<uint32_t>(0) == 0 && function->failed() && kernel.mapped.size() == 1;
     // Another group, and the same one once the parent has let it go, are the child's own.
     auto own = machine.open();
     good = good && kernel.opened == 2 && own->config(0, 2) == 0x14e4;

@@ -566,7 +566,7 @@ def test_the_answer_to_a_freed_ring_comes_by_the_completion_ring(make: Callable[
 def test_the_link_goes_down_and_up_with_an_event(make: Callable[..., L2]) -> None:
     a, b = make(), make()
     b.bare.hwrm("func_cfg", fid=0xFFFF, enables=hwrm.FuncCfgEnables.ASYNC_EVENT_CR, async_event_cr=b.nq.id)
-    for flags, up in ((hwrm_ethernet.PhyCfgFlags.FORCE_LINK_DWN, False), (hwrm_ethernet.PhyCfgFlags.FORCE, True)):
+    for flags, up in ((hwrm.PhyCfgFlags.FORCE_LINK_DWN, False), (hwrm.PhyCfgFlags.FORCE, True)):
         b.bare.hwrm("port_phy_cfg", flags=flags)
         entry = b.nq.get()
         assert entry is not None

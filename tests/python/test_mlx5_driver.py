@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from scapy.all import UDP, Ether
 
 import userdma
 from conftest import connected, counts, done, take
-from steps import firmware, query, quick, steps
+from steps import channel, firmware, query, quick, steps
 from userdma import (
     Error,
     ErrorKind,
@@ -24,7 +25,9 @@ from userdma import (
     Qp,
     Region,
     Side,
+    soft,
 )
+from userdma.mlx5 import capabilities
 from userdma.mlx5.constants import Delivery, EventType, Status
 
 SEND, RECEIVE = Side.SEND, Side.RECEIVE
@@ -57,11 +60,95 @@ def test_a_firmware_of_another_interface(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_port_that_was_turned_down_is_turned_up(function: Callable[..., Any]) -> None:
     """By register MLX5_REG_PAOS (0x5006), admin_status MLX5_PORT_UP (1), as mlx5_core's port.c sets it."""
     one = function()
+    one.firmware.link_after_reset = False
     with userdma.open(one) as nic:
         asked = [entry.request for entry in firmware(nic).log if entry.name == "access_reg"]
         (paos,) = [request for request in asked if (request.register_id, request.op_mod) == (0x5006, 0)]
         assert paos.register_data == (0x00010100, 1 << 31, 0, 0)
+        assert channel(nic).call("query_vport_state").state == 1  # VPORT_STATE_UP
         works(nic)
+
+
+def test_a_link_that_comes_up_late_is_waited_for(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """QUERY_VPORT_STATE says when it is up. One that stays down keeps nobody from the pairs within the NIC."""
+    from userdma.firmware import link
+    from userdma.soft.mlx5 import ports
+
+    states = [0, 0, 0]  # VPORT_STATE_DOWN
+    answer = ports.Ports._query_state
+    monkeypatch.setattr(
+        ports.Ports, "_query_state", lambda self, request: {"state": states.pop()} if states else answer(self, request)
+    )
+    with userdma.open(function()) as nic:
+        assert not states
+        assert [entry.name for entry in firmware(nic).log].count("query_vport_state") == 4
+    monkeypatch.setattr(ports.Ports, "_query_state", lambda self, request: {"state": 0})
+    monkeypatch.setattr(link, "LIMIT", 0.1)
+    with userdma.open(function()) as nic:
+        works(nic)
+
+
+def test_room_for_events(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as mlx5_core has room for (eq.h MLX5_NUM_ASYNC_EQE), or as the firmware can have; of those that this
+    driver has a use for, and of requests for pages only where the firmware makes some."""
+    from userdma.soft.mlx5 import capabilities
+
+    general = capabilities.general
+    for log_max_eq_sz, disabled, entries, kinds in (
+        (22, 0, 12, {4, 5, 0x10, 0x11, 0xB}),
+        (8, 1, 8, {4, 5, 0x10, 0x11}),
+    ):
+        monkeypatch.setattr(
+            capabilities,
+            "general",
+            lambda *of: general(*of) | {"log_max_eq_sz": log_max_eq_sz, "page_request_disable": disabled},  # noqa: B023
+        )
+        with userdma.open(function()) as nic:
+            (request,) = [entry.request for entry in firmware(nic).log if entry.name == "create_eq"]
+            assert request.eq_context_entry.log_eq_size == entries
+            assert request.event_bitmask == (sum(1 << kind for kind in kinds), 0, 0, 0)
+            works(nic)
+
+
+def test_how_long_a_command_may_take(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute, or as the firmware says: units of milliseconds, seconds, minutes, hours (lib/tout.c)."""
+    from userdma.mlx5.command_queue import Registers
+
+    read = Registers.read
+    for word, seconds in ((0, 60), (2500, 2.5), (1 << 29 | 90, 90), (2 << 29 | 2, 120), (3 << 29 | 1, 3600)):
+        monkeypatch.setattr(Registers, "read", lambda self, at: word if at == 0xFF8 else read(self, at))  # noqa: B023
+        with userdma.open(function()) as nic:
+            assert channel(nic).limit == pytest.approx(seconds)
+
+
+def test_what_atomics_bring_home_is_in_this_machines_order(function: Callable[..., Any]) -> None:
+    """ATOMIC capabilities (kind 3), atomic_req_8B_endianness_mode: 1 is the host's order (main.c
+    handle_hca_cap_atomic). It is set before INIT_HCA, as all capabilities."""
+    with userdma.open(function()) as nic:
+        names = [(entry.name, getattr(entry.request, "op_mod", None)) for entry in firmware(nic).log]
+        assert names.index(("set_hca_cap", 3 << 1)) < names.index(("init_hca", 0))
+        answer = channel(nic).call("query_hca_cap", op_mod=3 << 1 | 1)
+        assert capabilities.ATOMIC_CAPS.unpack(bytes(answer.capability)).atomic_req_8B_endianness_mode == 1
+
+
+def test_the_udp_source_port_is_of_both_queue_pairs(family: str) -> None:
+    """As rdma-core and the kernel choose it (ib_verbs.h rdma_calc_flow_label, rdma_flow_label_to_udp_sport), where the
+    firmware leaves it to the driver (ROCE capability sw_r_roce_src_udp_port)."""
+    wire = soft.Wire(frames=True)
+    with userdma.open("soft:mlx5", wire=wire) as nic, userdma.open("soft:mlx5", wire=wire) as far:
+        a, b = connected(nic, far)
+        wire.capture(100)
+        source, target = Region.host(nic, PAGE), Region.host(far, PAGE)
+        b.receive(target, 0, 8)
+        a.send(source, 0, 8)
+        assert done(b, RECEIVE) == done(a, SEND) == 8
+        packets = [Ether(raw) for raw in wire.take()]
+        assert {packet[Ether].src for packet in packets} == {nic.mac.hex(":"), far.mac.hex(":")}
+        mixed = a.endpoint.qp * b.endpoint.qp
+        mixed ^= mixed >> 20
+        mixed ^= mixed >> 40
+        label = mixed & 0xFFFFF
+        assert {packet[UDP].sport for packet in packets} == {(label & 0x3FFF) ^ ((label & 0xFC000) >> 14) | 0xC000}
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -219,19 +306,16 @@ def test_an_error_of_a_queue_pair(soft: Soft, kind: EventType) -> None:
 
 
 def test_events_that_are_of_no_pair_here(soft: Soft) -> None:
-    """Ports that go down and up, queues and pairs that there are none of, and kinds without a name change nothing,
-    more of them than the queue of events has entries."""
+    """Queues and pairs that there are none of change nothing; of other kinds the driver asked for none."""
     nic = soft()
     r = Region.host(nic, PAGE)
     a, b = connected(nic)
     core = nic.function
     for n in range(200):
-        for subtype in (1, 4, 5, 6, 7):  # MLX5_PORT_CHANGE_SUBTYPE_*
-            tell(nic, EventType.PORT_CHANGE, bytes(8) + bytes([0x10]) + bytes(19), subtype)
         tell(nic, EventType.CQ_ERROR, cq_error(0xFFFF00 + n, 1))
         tell(nic, EventType.WQ_CATAS_ERROR, qp_error(0xFFFF00 + n))
-        tell(nic, EventType.INTERNAL_ERROR, bytes(28))
-        assert not core.event(0xF0, 0, bytes(28))  # type: ignore[attr-defined]  # the driver asked for none
+        for kind in (EventType.PORT_CHANGE, EventType.INTERNAL_ERROR, 0xF0):
+            assert not core.event(kind, 0, bytes(28))  # type: ignore[attr-defined]
         if n % 40 == 0:
             moves(a, b, r)
             Region.host(nic, PAGE).deregister()

@@ -116,6 +116,7 @@ def test_offsets_of_the_initialization_segment() -> None:
     assert byte("cmdq_phy_addr_31_12") == driver._QUEUE_LOW
     assert byte("command_doorbell_vector") == driver._DOORBELL
     assert byte("initializing") == driver._INITIALIZING
+    assert byte("health_counter") - 6 * 4 == driver._COMMAND_LIMIT  # device.h mlx5_init_seg: six words before
     assert byte("health_counter") == driver._HEALTH_COUNTER
     health = INITIAL_SEG.fields["health_buffer"]
     assert health.layout is not None

@@ -205,7 +205,7 @@ bool QueuePair::parse_data(const uint8_t* at, const uint8_t* end, Work& out, Sta
     out.length += bytes;
     at += sizeof segment;
   }
-  if (out.length > uint64_t{1} << 31) {
+  if (out.length > spec_.longest) {
     status = Status::LocalLength;
     return false;
   }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "host/big_endian.h"
 #include "soft/mlx5/mkey.h"
 #include "soft/mlx5/queues.h"
 #include "soft/mlx5/send_ring.h"
@@ -32,6 +33,8 @@ struct QueuePairSpec {
   std::optional<uint32_t> wire_qpn;    // by which peers know it, if it is another number
   std::optional<uint32_t> source_qpn;  // that its datagrams are of
   bool umr = false;                    // it may change keys of any protection domain
+  uint64_t longest = 1u << 31;         // bytes of a message
+  bool big_endian_atomics = false;     // results of atomics, in its memory
 };
 
 class QueuePair;
@@ -110,6 +113,9 @@ class QueuePair final : public transport::Rings {
     return found->reach(keys_, id_, va, bytes, need, remote, out, covered);
   }
   bool absent(const transport::Absence& absence) override { return events_.page_fault(*this, absence); }
+  uint64_t atomic_result(uint64_t original) const override {
+    return spec_.big_endian_atomics ? host::big_endian(original) : original;
+  }
   void established() override;
   bool invalidate(uint32_t rkey) override;
 

@@ -8,6 +8,8 @@ constexpr uint32_t counter_mask = 0xff'ffff;  // of the counters of event queues
 
 }  // namespace
 
+// A ConnectX that has an event and no room for it ends its function (health syndrome 0xc, EQ_ERR). This one keeps many
+// until there is room: what its drivers lose by a queue that is too small, they do not see here.
 void Eq::post(uint8_t type, uint8_t subtype, const uint8_t data[sizeof(hw::Event::data)]) {
   hw::Event event{};
   event.type = type;

@@ -92,8 +92,9 @@ void SoftMlx5::stored(int, uint64_t offset, uint64_t value, unsigned width) {
     return uar_stored(offset, value, width);
   const auto call = [&](const std::function<void(uint32_t)>& firmware, uint64_t place) {
     if (!hits(offset, width, place) || !owned() || !firmware) return;
-    uint32_t word;
-    std::memcpy(&word, registers(0) + place, sizeof word);
+    // What was stored, not what is there by now, where it is no part of a wider store.
+    auto word = static_cast<uint32_t>(value);
+    if (width != sizeof word) std::memcpy(&word, registers(0) + place, sizeof word);
     firmware(big(word));
   };
   call(firmware_.interface, offsetof(hw::InitSegment, cmdq_addr_l_sz));

@@ -94,6 +94,7 @@ bool Engine::modify(uint32_t qpn, const Attributes& a, uint32_t fields) {
   if (has(Attributes::HasDgid)) std::memcpy(to.dgid, a.dgid, 16);
   if (has(Attributes::HasHopLimit)) to.hop_limit = a.hop_limit;
   if (has(Attributes::HasTrafficClass)) to.traffic_class = a.traffic_class;
+  if (has(Attributes::HasUdpSource)) to.udp_source = a.udp_source;
   if (has(Attributes::HasTimeout)) to.timeout = a.timeout & 31;
   if (has(Attributes::HasRetry)) to.retry = a.retry & 7;
   if (has(Attributes::HasRnrRetry)) to.rnr_retry = a.rnr_retry & 7;
@@ -114,7 +115,7 @@ bool Engine::modify(uint32_t qpn, const Attributes& a, uint32_t fields) {
   h.dest_qp = to.dest_qp;
   h.hop_limit = to.hop_limit;
   h.traffic_class = to.traffic_class;
-  h.udp_source = udp_source(qpn, to.dest_qp);
+  h.udp_source = to.udp_source ? to.udp_source : udp_source(qpn, to.dest_qp);
   std::memcpy(h.dmac, to.dmac, 6);
   std::memcpy(h.smac, to.smac, 6);
   std::memcpy(h.sgid, to.sgid, 16);

@@ -469,7 +469,7 @@ void Engine::atomic_response(Pair& p, const wire::Header& h) {
   Record& r = p.records[p.head];
   if (p.una != h.psn || p.head == p.tail) return drop(Drop::Stale);
   if (r.op != Op::FetchAdd && r.op != Op::CompareSwap) return fail_requester(p, Status::BadResponse);
-  uint64_t original = h.swap_or_add;
+  uint64_t original = p.rings->atomic_result(h.swap_or_add);
   const Span value{reinterpret_cast<uint8_t*>(&original), sizeof original};
   const Status status = land(p, r, 0, sizeof original, &value, 1);
   if (status != Status::Ok) [[unlikely]]

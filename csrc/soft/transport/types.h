@@ -159,6 +159,7 @@ struct Attributes {
   uint32_t rq_psn = 0;             // the first PSN it expects; of a query: the next one
   uint32_t sq_psn = 0;             // the first PSN it sends; of a query: the next one
   uint32_t qkey = 0;               // of datagrams
+  uint16_t udp_source = 0;         // the UDP source port; 0: the transport chooses one
 
   // Which of them a modify gives.
   enum Field : uint32_t {
@@ -182,6 +183,7 @@ struct Attributes {
     HasRqPsn = 1 << 17,
     HasSqPsn = 1 << 18,
     HasQkey = 1 << 19,
+    HasUdpSource = 1 << 20,
   };
 };
 
@@ -224,6 +226,9 @@ class Rings {
   // Memory that the pair needs is absent. True: somebody fetches it, and Engine::resume will be called. False: nobody
   // does, and it is refused.
   virtual bool absent(const Absence&) { return false; }
+
+  // What lands of the result of an atomic, which was `original` in the peer's memory.
+  virtual uint64_t atomic_result(uint64_t original) const { return original; }
 
   // The pair's first packet since it left RESET arrived while the pair was in RTR (IBTA 11.6.3.2).
   virtual void established() {}

@@ -6,6 +6,7 @@ Each step's opposite goes into a ledger, so that a refused step and `close` give
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from userdma import _core
@@ -14,12 +15,14 @@ from userdma.bnxt.hwrm_channel import HwrmChannel
 from userdma.bnxt.page_table import PAGE, PAGE_SHIFT, PageTable, build
 from userdma.bnxt.rcfw_channel import ENTRIES as CMDQ_ENTRIES
 from userdma.bnxt.rcfw_channel import RcfwChannel
-from userdma.errors import DmaMemoryError, Error
+from userdma.errors import DmaMemoryError, Error, FirmwareRefusedError
+from userdma.firmware import link
 from userdma.firmware.channel import Firmware
 from userdma.firmware.device import check_rings
 from userdma.firmware.ledger import Ledger
 from userdma.firmware.memory import read, write
 from userdma.firmware.take import leave, take
+from userdma.messages import Fields
 
 _NQ_ENTRIES = 16  # of a ring that nobody reads
 _CREQ_ENTRIES = PAGE // 16
@@ -169,6 +172,48 @@ def _register(chip: Chip) -> None:
         raise Error(f"{name}: its port takes an MTU of {ethernet} bytes, less than RoCE needs")
     chip.mtu = fits[-1]
     chip.limits["ethernet_mtu"] = ethernet
+    with suppress(FirmwareRefusedError):  # a function that does not own the port
+        _link(chip, caps.port_id)
+
+
+def _link(chip: Chip, port: int) -> None:
+    """The port's link, which Linux's driver takes down with its network interface (bnxt.c bnxt_hwrm_shutdown_link): as
+    it was set to come up, it is turned on again (bnxt_hwrm_set_link_common)."""
+
+    def asked() -> Fields:
+        return chip.ledger.call(chip.hwrm, "hwrm_port_phy_qcfg", port_id=port)
+
+    now = asked()
+    if now.link == hwrm.PhyLink.LINK:
+        return
+    flags, enables = hwrm.PhyCfgFlags, hwrm.PhyCfgEnables
+    speeds2 = now.option_flags & hwrm.PhyOptions.SPEEDS2_SUPPORTED
+    wanted: dict[str, int] = {"port_id": port, "flags": flags.RESET_PHY, "enables": 0}
+
+    def want(enable: int, name: str, value: int) -> None:
+        wanted["enables"] |= enable
+        wanted[name] = value
+
+    if now.auto_mode != hwrm.PhyAutoMode.NONE:
+        wanted["flags"] |= flags.RESTART_AUTONEG
+        want(enables.AUTO_MODE, "auto_mode", hwrm.PhyAutoMode.SPEED_MASK)
+        if speeds2:
+            want(enables.AUTO_LINK_SPEEDS2_MASK, "auto_link_speeds2_mask", now.auto_link_speeds2)
+        else:
+            if now.auto_link_speed_mask:
+                want(enables.AUTO_LINK_SPEED_MASK, "auto_link_speed_mask", now.auto_link_speed_mask)
+            if now.auto_pam4_link_speed_mask:
+                want(enables.AUTO_PAM4_LINK_SPEED_MASK, "auto_link_pam4_speed_mask", now.auto_pam4_link_speed_mask)
+    else:
+        wanted["flags"] |= flags.FORCE
+        if speeds2:
+            want(enables.FORCE_LINK_SPEEDS2, "force_link_speeds2", now.force_link_speeds2)
+        elif now.force_pam4_link_speed:
+            want(enables.FORCE_PAM4_LINK_SPEED, "force_pam4_link_speed", now.force_pam4_link_speed)
+        else:
+            wanted["force_link_speed"] = now.force_link_speed
+    chip.ledger.call(chip.hwrm, "hwrm_port_phy_cfg", **wanted)
+    link.wait(lambda: asked().link == hwrm.PhyLink.LINK)
 
 
 @dataclass

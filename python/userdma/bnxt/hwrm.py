@@ -287,6 +287,52 @@ class PhyLink(IntEnum):
     LINK = 2
 
 
+class PhyOptions(IntFlag):
+    """PORT_PHY_QCFG_RESP_OPTION_FLAGS_*"""
+
+    SIGNAL_MODE_KNOWN = 0x2
+    SPEEDS2_SUPPORTED = 0x4
+
+
+class PhyCfgFlags(IntFlag):
+    """PORT_PHY_CFG_REQ_FLAGS_*"""
+
+    RESET_PHY = 0x1
+    FORCE = 0x4
+    RESTART_AUTONEG = 0x8
+    FORCE_LINK_DWN = 0x4000
+
+
+class PhyCfgEnables(IntFlag):
+    """PORT_PHY_CFG_REQ_ENABLES_*"""
+
+    AUTO_MODE = 0x1
+    AUTO_DUPLEX = 0x2
+    AUTO_PAUSE = 0x4
+    AUTO_LINK_SPEED = 0x8
+    AUTO_LINK_SPEED_MASK = 0x10
+    WIRESPEED = 0x20
+    LPBK = 0x40
+    PREEMPHASIS = 0x80
+    FORCE_PAUSE = 0x100
+    EEE_LINK_SPEED_MASK = 0x200
+    TX_LPI_TIMER = 0x400
+    FORCE_PAM4_LINK_SPEED = 0x800
+    AUTO_PAM4_LINK_SPEED_MASK = 0x1000
+    FORCE_LINK_SPEEDS2 = 0x2000
+    AUTO_LINK_SPEEDS2_MASK = 0x4000
+
+
+class PhyAutoMode(IntEnum):
+    """PORT_PHY_CFG_REQ_AUTO_MODE_*"""
+
+    NONE = 0
+    ALL_SPEEDS = 1
+    ONE_SPEED = 2
+    ONE_OR_BELOW = 3
+    SPEED_MASK = 4
+
+
 class Duplex(IntEnum):
     """PORT_PHY_QCFG_RESP_DUPLEX_CFG_*"""
 
@@ -975,6 +1021,34 @@ PORT_PHY_QCFG = command(
         Field(100, 2, "auto_link_speeds2"),
         Field(102, 1, "active_lanes"),
     ),
+)
+PORT_PHY_CFG = command(
+    "hwrm_port_phy_cfg",
+    0x20,
+    request=sized(
+        64,
+        Field(16, 4, "flags"),
+        Field(20, 4, "enables"),
+        Field(24, 2, "port_id"),
+        Field(26, 2, "force_link_speed"),
+        Field(28, 1, "auto_mode"),
+        Field(29, 1, "auto_duplex"),
+        Field(30, 1, "auto_pause"),
+        Field(31, 1, "mgmt_flag"),
+        Field(32, 2, "auto_link_speed"),
+        Field(34, 2, "auto_link_speed_mask"),
+        Field(36, 1, "wirespeed"),
+        Field(37, 1, "lpbk"),
+        Field(38, 1, "force_pause"),
+        Field(40, 4, "preemphasis"),
+        Field(44, 2, "eee_link_speed_mask"),
+        Field(46, 2, "force_pam4_link_speed"),
+        Field(48, 4, "tx_lpi_timer"),
+        Field(52, 2, "auto_link_pam4_speed_mask"),
+        Field(54, 2, "force_link_speeds2"),
+        Field(56, 2, "auto_link_speeds2_mask"),
+    ),
+    response=sized(16),
 )
 QUEUE_QPORTCFG = command(
     "hwrm_queue_qportcfg",

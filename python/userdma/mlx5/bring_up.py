@@ -16,6 +16,7 @@ from typing import Any
 
 from userdma import _core
 from userdma.errors import DmaMemoryError, Error, FirmwareError, FirmwareRefusedError, MachineError
+from userdma.firmware import link
 from userdma.firmware.channel import Firmware
 from userdma.firmware.device import check_rings
 from userdma.firmware.ledger import Ledger
@@ -25,23 +26,24 @@ from userdma.messages import Fields
 from userdma.mlx5 import capabilities, registers
 from userdma.mlx5.command_queue import PAGE, CommandQueue, GivenPages, Registers, check_interface
 from userdma.mlx5.constants import Capability, CapabilityMode, EventType, GidType, Register, RegisterAccess
+from userdma.mlx5.layouts import Layout
 
 _STARTS = 120.0  # seconds that a firmware may take to start (main.c FW_PRE_INIT_TIMEOUT_MILI)
 _BOOT, _INIT = 1, 2  # QUERY_PAGES' op_mod (mlx5_ifc.h MLX5_QUERY_PAGES_IN_OP_MOD_*)
-_EVENTS = 256  # entries of the event queue
+# Entries of the event queue, as mlx5_core's (eq.h MLX5_NUM_ASYNC_EQE): one that runs full while nobody looks ends the
+# function.
+_EVENTS = 4096
 _EVENT = 64  # bytes of one
 _SIGNED = 3  # cmdif_checksum: requests and answers
 _ROCE_HEADERS = 100  # Ethernet's payload beside RoCE's, as bytes: see the largest RoCE MTU below
 _JUMBO = 9000
-_UP = 1  # admin_status of PAOS (port.h MLX5_PORT_UP)
+_UP = 1  # admin_status of PAOS (port.h MLX5_PORT_UP); state of QUERY_VPORT_STATE (vport.h VPORT_STATE_UP)
 _KINDS = (
     EventType.WQ_CATAS_ERROR,
     EventType.WQ_INVAL_REQ_ERROR,
     EventType.WQ_ACCESS_ERROR,
     EventType.CQ_ERROR,
     EventType.PAGE_REQUEST,
-    EventType.PORT_CHANGE,
-    EventType.INTERNAL_ERROR,
 )
 
 
@@ -154,7 +156,8 @@ def _enable(chip: Chip) -> None:
 
 
 def _give(chip: Chip, when: int) -> None:
-    wanted = _call(chip, "query_pages", op_mod=when).num_pages
+    answer = _call(chip, "query_pages", op_mod=when)
+    chip.queue.pages_of, wanted = answer.function_id, answer.num_pages
     if wanted and not wanted >> 31:
         # Memory that the firmware keeps: it is freed once it was given back, or after the reset.
         if not len(chip.pages):
@@ -197,15 +200,23 @@ def _capabilities(chip: Chip) -> None:
         "cqe_version": min(most.cqe_version, 1),
         "log_max_qp": min(most.log_max_qp, 18),
     }
-    page = layout.update(now[: layout.size], **wanted) + now[layout.size :]
-    _call(chip, "set_hca_cap", op_mod=Capability.GENERAL << 1, capability=page)
+    _set(chip, Capability.GENERAL, layout, **wanted)
     chip.queue.signed = signs
+    if most.atomic:
+        atomic = capabilities.ATOMIC_CAPS
+        if atomic.unpack(_query(chip, Capability.ATOMIC, CapabilityMode.MAX)).supported_atomic_req_8B_endianness_mode_1:
+            # What atomics bring home is in this machine's order too (main.c handle_hca_cap_atomic).
+            _set(chip, Capability.ATOMIC, atomic, atomic_req_8B_endianness_mode=1)
     roce = capabilities.ROCE_CAP
     if roce.unpack(_query(chip, Capability.ROCE, CapabilityMode.MAX)).sw_r_roce_src_udp_port:
-        now = _query(chip, Capability.ROCE, CapabilityMode.CUR)
-        page = roce.update(now[: roce.size], sw_r_roce_src_udp_port=1) + now[roce.size :]
-        _call(chip, "set_hca_cap", op_mod=Capability.ROCE << 1, capability=page)
+        _set(chip, Capability.ROCE, roce, sw_r_roce_src_udp_port=1)
         chip.source_port = True
+
+
+def _set(chip: Chip, kind: Capability, layout: Layout, **wanted: int) -> None:
+    now = _query(chip, kind, CapabilityMode.CUR)
+    page = layout.update(now[: layout.size], **wanted) + now[layout.size :]
+    _call(chip, "set_hca_cap", op_mod=kind << 1, capability=page)
 
 
 def _start(chip: Chip) -> None:
@@ -242,20 +253,24 @@ def _events(chip: Chip) -> None:
         raise Error(
             f"{chip.function.name}: user access region {chip.uar} is past its BAR of {chip.registers.bar.size} bytes"
         )
-    memory = ledger.alloc(_EVENTS * _EVENT)
-    for at in range(0, _EVENTS * _EVENT, _EVENT):
-        write(memory, at + _EVENT - 1, b"\1", chip.firmware.generation)  # the owner bit: not written
-    mask = sum(1 << kind for kind in _KINDS)
+    entries = min(_EVENTS, 1 << chip.general.log_max_eq_sz)
+    memory = ledger.alloc(entries * _EVENT)
+    empty = bytes(_EVENT - 1) + b"\1"  # the owner bit: not written
+    write(memory, 0, empty * entries, chip.firmware.generation)
+    kinds = set(_KINDS)
+    if chip.general.page_request_disable:  # this firmware asks for none beside QUERY_PAGES (eq.c create_async_eqs)
+        kinds.remove(EventType.PAGE_REQUEST)
+    mask = sum(1 << kind for kind in kinds)
     chip.eqn = _call(
         chip,
         "create_eq",
         lambda made: ledger.undo(queue, "destroy_eq", eq_number=made.eq_number),
-        eq_context_entry={"log_eq_size": _EVENTS.bit_length() - 1, "uar_page": chip.uar},
+        eq_context_entry={"log_eq_size": entries.bit_length() - 1, "uar_page": chip.uar},
         event_bitmask=[mask & (1 << 64) - 1, 0, 0, 0],
         pas=memory.pages(),
     ).eq_number
     chip.events = _core.Mlx5Events(
-        chip.domain, memory, _EVENTS, eqn=chip.eqn, bar=chip.registers.bar, uar=chip.uar * PAGE
+        chip.domain, memory, entries, eqn=chip.eqn, bar=chip.registers.bar, uar=chip.uar * PAGE
     )
     ledger.afterwards(chip.events.close)
     queue.attend = chip.attend
@@ -284,6 +299,7 @@ def _port(chip: Chip) -> None:
         # A driver before may have turned it down, as mlx5_core does with its network interface (port.c).
         up = registers.PAOS_REG.pack(local_port=1, admin_status=_UP, ase=1)
         _register(chip, Register.PAOS, up, RegisterAccess.WRITE)
+        link.wait(lambda: _call(chip, "query_vport_state").state == _UP)
     layout = registers.PMTU_REG
     port = layout.unpack(_register(chip, Register.PMTU, layout.pack(local_port=1)))
     # The Ethernet MTU is the port's, which other functions of it may share: it is only ever raised.

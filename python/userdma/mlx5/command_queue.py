@@ -46,6 +46,7 @@ _ENTRY_BYTES = CMD_QUEUE_ENTRY.size  # ownership is its last bit
 _FIRMWARE, _QUEUE_HIGH, _QUEUE_LOW, _DOORBELL = 0x00, 0x10, 0x14, 0x18
 _INITIALIZING = 0x1FC
 _HEALTH_SYNDROME = 0x23C  # health_buffer's last word
+_COMMAND_LIMIT = 0xFF8  # cmd_exec_to
 _HEALTH_COUNTER = 0x1010
 
 # What the firmware says of an internal error: mlx5_ifc.h MLX5_INITIAL_SEG_HEALTH_SYNDROME_*, and health.c's words.
@@ -94,6 +95,13 @@ class Registers:
     @property
     def interface(self) -> int:
         return self.read(_FIRMWARE + 4) >> 16
+
+    @property
+    def command_limit(self) -> float:
+        """Seconds that the firmware wants for a command, 0 if it does not say (lib/tout.c: units of milliseconds,
+        seconds, minutes and hours)."""
+        word = self.read(_COMMAND_LIMIT)
+        return (word & 0xFFFFF) * (0.001, 1.0, 60.0, 3600.0)[word >> 29 & 3]
 
     def internal_error(self) -> str:
         """What the firmware's health buffer says of an internal error; "" if there is none."""
@@ -163,11 +171,13 @@ class _Posted:
 class CommandQueue(Channel):
     """`pages` is asked, while a command waits, to give the firmware what it asked for."""
 
-    def __init__(self, firmware: Firmware, registers: Registers, limit: float = 20.0) -> None:
-        super().__init__(firmware, dict(COMMANDS), limit)
+    def __init__(self, firmware: Firmware, registers: Registers, limit: float = 60.0) -> None:
+        # lib/tout.c MLX5_TO_CMD_MS, where the firmware does not say itself.
+        super().__init__(firmware, dict(COMMANDS), registers.command_limit or limit)
         function = firmware.function
         self.registers = registers
         self.attend: Callable[[], object] = lambda: None
+        self.pages_of = 0  #: the function that pages are given to, as QUERY_PAGES says it
         self.signed = False  #: whether the firmware signs its answers (cmdif_checksum)
         self.mailboxes = Mailboxes(function)
         sizes = registers.read(_QUEUE_LOW) & 0xFF
@@ -353,7 +363,9 @@ class CommandQueue(Channel):
     def pages(self, operation: Pages, pages: list[int], wanted: int = 0) -> tuple[int, ...]:
         """MANAGE_PAGES, in an entry of its own: also while another command waits. The pages that were given back."""
         command = COMMANDS["manage_pages"]
-        request = command.request.pack(op_mod=operation, input_num_entries=wanted or len(pages), pas=pages)
+        request = command.request.pack(
+            op_mod=operation, function_id=self.pages_of, input_num_entries=wanted or len(pages), pas=pages
+        )
         for earlier in [n for n, posted in self._posted.items() if posted.slot == self._pages_slot]:
             at = self._pages_slot * self._stride + _ENTRY_BYTES - 1
             if self._posted[earlier].sent and read(self.memory, at, 1)[0] & 1:

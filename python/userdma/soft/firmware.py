@@ -49,6 +49,9 @@ class Firmware(ABC, Generic[Core]):
         self._stopped = False
         self._pending: list[Callable[[], None]] = []  # what came while it was stopped
         self._timers: set[threading.Timer] = set()
+        #: Whether the port's link is up after a reset. False: a driver before took it down, as Linux's do with their
+        #: network interface, and a reset of the function leaves that to the next driver.
+        self.link_after_reset = True
         _firmwares.add(self)
 
     @property
@@ -76,6 +79,10 @@ class Firmware(ABC, Generic[Core]):
             self._pending.clear()
             self.guard(self.forget)
             self.guard(self.start)
+
+    @abstractmethod
+    def _link_down(self) -> None:
+        """The port's link is down, as if its driver had said so."""
 
     @abstractmethod
     def start(self) -> None:
@@ -230,6 +237,8 @@ class Firmware(ABC, Generic[Core]):
             timer.cancel()
         self._timers.clear()
         self._forget()
+        if not self.link_after_reset:
+            self._link_down()
 
 
 _firmwares: weakref.WeakSet[Firmware[Any]] = weakref.WeakSet()

@@ -595,7 +595,7 @@ class Ethernet:
             "duplex_state": table.Duplex.FULL,
             "force_link_speeds2": ethernet.ForceSpeeds2.N400GB_PAM4_112,
             "support_speeds2": ethernet.Speeds2.N400GB_PAM4_112,
-            "option_flags": ethernet.PhyOptions.SPEEDS2_SUPPORTED | ethernet.PhyOptions.SIGNAL_MODE_KNOWN,
+            "option_flags": table.PhyOptions.SPEEDS2_SUPPORTED | table.PhyOptions.SIGNAL_MODE_KNOWN,
             "fec_cfg": ethernet.FecConfig.FEC_NONE_SUPPORTED,
             "phy_type": ethernet.PhyType.N400G_BASECR4,
             "media_type": ethernet.MediaType.DAC,
@@ -615,7 +615,7 @@ class Ethernet:
     def _port_phy_cfg(self, request: Fields) -> Answer:
         """The link can be taken down and up; it has one speed."""
         self._port(request.port_id)
-        enables = ethernet.PhyCfgEnables
+        enables = table.PhyCfgEnables
         known_enables(request.enables, every(enables))
         if request.enables & enables.FORCE_LINK_SPEEDS2 and (
             request.force_link_speeds2 != ethernet.ForceSpeeds2.N400GB_PAM4_112
@@ -623,7 +623,7 @@ class Ethernet:
             raise invalid(f"a speed of {request.force_link_speeds2:#x}: this port has 400 Gb/s")
         if request.enables & (enables.AUTO_MODE | enables.LPBK) and (request.auto_mode or request.lpbk):
             raise invalid("this port neither negotiates its speed nor loops back")
-        up = not request.flags & ethernet.PhyCfgFlags.FORCE_LINK_DWN
+        up = not request.flags & table.PhyCfgFlags.FORCE_LINK_DWN
         if up != self._state.link_up:
             self._state.link_up = up
             self._state.link_downs += not up

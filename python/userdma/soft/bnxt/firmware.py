@@ -79,6 +79,10 @@ class Firmware(firmware.Firmware[_core.SoftBnxt]):
     def _commands(self) -> Iterable[str]:
         return (*hwrm.REQUESTS, *rcfw.REQUESTS)
 
+    def _link_down(self) -> None:
+        self.state.link_up = False
+        self.core.ethernet_link(False)
+
     def _forget(self) -> None:
         self._rcfw.forget()
         self._hwrm.forget()

@@ -228,6 +228,7 @@ def all_of(limits: Limits, uars: int) -> tuple[dict[int, bytes], dict[int, bytes
         "log_max_current_uc_list": 8,
     }
     most[Capability.ATOMIC]["atomic_req_8B_endianness_mode"] = 1
+    most[Capability.ROCE]["sw_r_roce_src_udp_port"] = 1
 
     def packed(kinds: dict[int, dict[str, Any]]) -> dict[int, bytes]:
         return {kind: LAYOUTS[kind].pack(**fields).ljust(SIZE, b"\0") for kind, fields in kinds.items()}

@@ -21,6 +21,7 @@ from userdma.mlx5.constants import EventType
 from userdma.mlx5.contexts import INITIAL_SEG
 from userdma.soft import firmware
 from userdma.soft.faults import Fault, Kind
+from userdma.soft.mlx5.access import DOWN
 from userdma.soft.mlx5.command_queue import CommandQueue
 from userdma.soft.mlx5.state import State
 
@@ -160,6 +161,10 @@ class Firmware(firmware.Firmware[_core.SoftMlx5]):
 
     def _commands(self) -> Iterable[str]:
         return COMMANDS
+
+    def _link_down(self) -> None:
+        self.state.link_up, self.state.port_admin = False, DOWN
+        self.core.ethernet_link(False)
 
     def _forget(self) -> None:
         self.drop_objects()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from userdma.messages import Fields
-from userdma.mlx5.constants import Mtu, OptPar, QpState, QpType, Status
+from userdma.mlx5.capabilities import ATOMIC_CAPS
+from userdma.mlx5.constants import Capability, Mtu, OptPar, QpState, QpType, Status
 from userdma.mlx5.contexts import QPC, ROCE_ADDR_LAYOUT
 from userdma.soft.mlx5.part import Part
 from userdma.soft.mlx5.refusal import Answer, Refused, bad_param, bad_resource
@@ -139,7 +140,14 @@ class QueuePairs(Part):
         uses = [state.get("uar", context.uar_page)]
         if context.pd or kind is not QpType.REG_UMR:  # that one's entries name no memory of a domain
             uses.append(state.get("pd", context.pd))
-        described: dict[str, Any] = {"type": int(kind), "pd": context.pd, "umr": kind is QpType.REG_UMR}
+        atomic = ATOMIC_CAPS.unpack(state.capabilities.get(Capability.ATOMIC, b"")[: ATOMIC_CAPS.size], short=True)
+        described: dict[str, Any] = {
+            "type": int(kind),
+            "pd": context.pd,
+            "umr": kind is QpType.REG_UMR,
+            "longest": limits.message,
+            "big_endian_atomics": not atomic.atomic_req_8B_endianness_mode,
+        }
         size, queues = 0, {}
         if context.rq_type == RECEIVE:
             self.at_most("log_rq_size", context.log_rq_size, limits.qp_wqes.bit_length() - 1)
@@ -314,6 +322,7 @@ class QueuePairs(Part):
             "dmac": mac,
             "hop_limit": path.hop_limit,
             "traffic_class": path.tclass,
+            "udp_source": path.udp_sport,
         }
 
     # ---- multicast groups ----
