@@ -230,8 +230,11 @@ def test_every_step_of_the_bring_up_refused(function: Callable[..., Any], family
 
 
 # What a NIC's driver does without: a ConnectX's virtual function cannot say the machine's byte order, and one that does
-# not own its port cannot turn the port up or set its MTU.
-MAY_BE_REFUSED: dict[str, list[str]] = {"bnxt": [], "mlx5": ["access_reg"] * 3}
+# not own its port cannot turn its link on, ask for it, or set its MTU.
+MAY_BE_REFUSED: dict[str, list[str]] = {
+    "bnxt": ["hwrm_port_phy_qcfg"],
+    "mlx5": ["access_reg", "access_reg", "query_vport_state", "access_reg"],
+}
 
 
 def fresh(function: Callable[..., Any]) -> Any:
@@ -254,9 +257,11 @@ def test_every_step_of_the_bring_up_unanswered(
     function: Callable[..., Any], family: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that gets no answer, or a wrong one: an error says which; everything is given back by a reset."""
+    from userdma.firmware import link
     from userdma.firmware.channel import Channel
 
     wait = Channel._wait
+    monkeypatch.setattr(link, "LIMIT", 0.03)
 
     def soon(self: Any, *args: Any) -> bytes:
         self.limit, self.limits = 0.03, {}
