@@ -380,8 +380,10 @@ class PhysicalFunction final : public Function {
                            "lockdown= on its command line); VFIO behind an IOMMU works there");
       enabled = write_file("enable", "1");
       if (!enabled) {
-        std::string why = with_errno("the kernel does not enable " + name_, errno);
-        if (errno == EBUSY) why += ": a driver has taken it meanwhile (`lspci -k -s " + name_ + "`)";
+        const int error = errno;
+        std::string why = with_errno("the kernel does not enable " + name_, error);
+        if (error == EPERM || error == EACCES) why += ": root is needed, with CAP_SYS_ADMIN";
+        if (error == EBUSY) why += ": a driver has taken it meanwhile (`lspci -k -s " + name_ + "`)";
         throw MachineError(why);
       }
       keep_drivers_off();

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,14 +86,46 @@ def test_no_huge_pages() -> None:
 
 
 def test_root_without_its_capabilities() -> None:
-    """A container's root, for one: the kernel tells it no physical address."""
-    program = "import sys; from userdma import pci; pci.take(sys.argv[1]).alloc_dma(4096)"
+    """A container's root, for one: it is not let enable a device. The limit of locked memory is of no matter: huge pages
+    are not swapped."""
+    program = [sys.executable, "-c", "import sys; from userdma import pci; pci.take(sys.argv[1]).alloc_dma(4096)", NIC]
     without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    done = subprocess.run([*without, "python3", "-c", program, NIC], capture_output=True, text=True)
+    done = subprocess.run([*without, *program], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(
-        "the system does not tell physical addresses (/proc/self/pagemap): root is needed, with CAP_SYS_ADMIN"
+        f"the kernel does not enable {NIC}: {os.strerror(errno.EPERM)}: root is needed, with CAP_SYS_ADMIN"
     )
+    without = ["prlimit", "--memlock=0", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
+    subprocess.run([*without, *program], check=True)
+
+
+def test_another_network_namespace() -> None:
+    """It has its own /sys, with files and locks of its own, and the same functions."""
+    program = "import sys; from userdma import pci; pci.take(sys.argv[1])"
+    elsewhere = ["unshare", "--net", "--mount", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh"]
+    command = [*elsewhere, sys.executable, "-c", program, NIC]
+    function = pci.take(NIC)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].endswith(f"{NIC} is driven by another process (`fuser -v {FILE}`)")
+        assert not function.failed
+    finally:
+        function.release()
+    subprocess.run(command, check=True)
+
+
+def test_no_driver_takes_it_meanwhile() -> None:
+    """A module that is loaded binds to every function that it fits and that has no driver."""
+    function = pci.take(NIC)
+    try:
+        assert (FUNCTIONS / NIC / "driver_override").read_text() == "userdma\n"
+        subprocess.run(["modprobe", "bnxt_en"], check=True)
+        assert driver_of(NIC) == "" and not function.failed
+    finally:
+        function.release()
+        subprocess.run(["modprobe", "-r", "bnxt_en"], check=True)
+    assert (FUNCTIONS / NIC / "driver_override").read_text() == "(null)\n"
 
 
 def test_no_reset() -> None:
