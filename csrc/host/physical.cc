@@ -129,20 +129,21 @@ class HugePages {
       : folder_(options.huge_pages.empty() ? huge_page_folder() : options.huge_pages),
         path_(folder_ + "/userdma-" + name),
         physical_(options.physical ? options.physical : from_pagemap) {
-    fd_ = locked(path_);
-    if (fd_ < 0) throw MachineError(name + " is driven by another process (`fuser -v " + path_ + "`)");
+    lock_ = locked(path_);
+    if (lock_ < 0) throw MachineError(name + " is driven by another process (`fuser -v " + path_ + "`)");
     struct statfs info{};
     page_ = options.huge_page;
     default_page_ = page_ != 0 ? page_ : default_huge_page();
-    if (page_ == 0 && fstatfs(fd_, &info) == 0) page_ = static_cast<size_t>(info.f_bsize);
+    if (page_ == 0 && fstatfs(lock_, &info) == 0) page_ = static_cast<size_t>(info.f_bsize);
   }
   ~HugePages() {
     for (const Chunk& chunk : chunks_) munmap(chunk.data, chunk.size);
-    if (fd_ < 0) return;
+    if (fd_ >= 0) close(fd_);
+    if (lock_ < 0) return;
     // While it is locked, so that it is nobody else's. What an owner that died left stays, unless the function was
     // reset.
-    if (begun_ || empty()) unlink(path_.c_str());
-    close(fd_);
+    if (fd_ >= 0 || empty()) unlink(path_.c_str());
+    close(lock_);
   }
   HugePages(const HugePages&) = delete;
   HugePages& operator=(const HugePages&) = delete;
@@ -150,22 +151,24 @@ class HugePages {
   // Leaves what an owner that died had in the file: the caller has reset the function, so nothing writes there any
   // more. A child of that owner may still read it, so the memory is not cut off: another file takes its name.
   void begin() {
-    begun_ = empty();
-    if (begun_) return;
-    const std::string next = path_ + ".next";
-    unlink(next.c_str());
-    const int fd = locked(next);
-    if (fd < 0 || rename(next.c_str(), path_.c_str()) != 0) {
-      const std::string why = with_errno("cannot make " + path_ + " anew", errno);
-      if (fd >= 0) close(fd);
-      throw MemoryError(why);
+    if (!empty()) {
+      const std::string next = path_ + ".next";
+      unlink(next.c_str());
+      const int lock = locked(next);
+      if (lock < 0 || rename(next.c_str(), path_.c_str()) != 0) {
+        const std::string why = with_errno("cannot make " + path_ + " anew", errno);
+        if (lock >= 0) close(lock);
+        throw MemoryError(why);
+      }
+      close(std::exchange(lock_, lock));
     }
-    close(std::exchange(fd_, fd));
-    begun_ = true;
+    // Opened once more: memory that is mapped by a descriptor holds its lock, also in the child of a fork.
+    fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd_ < 0) throw MemoryError(with_errno("cannot open " + path_, errno));
   }
 
   // The device may still write its memory: it stays, with its name, and the next owner may take the function.
-  void keep() { flock(fd_, LOCK_UN); }
+  void keep() { flock(lock_, LOCK_UN); }
 
   Memory take(size_t bytes) {
     const size_t page = system_page();
@@ -205,7 +208,10 @@ class HugePages {
 
   // In the child of a fork: the file is the parent's. Its pages stay mapped here too, for who still reads them, and go
   // back to the system when both have let them go.
-  void leave_to_parent() { close(std::exchange(fd_, -1)); }
+  void leave_to_parent() {
+    for (int* fd : {&fd_, &lock_})
+      if (*fd >= 0) close(std::exchange(*fd, -1));
+  }
 
   // The runs of memory that `take` gave.
   std::vector<Run> runs(const uint8_t* data, size_t size) {
@@ -238,7 +244,7 @@ class HugePages {
 
   bool empty() const {
     struct stat info{};
-    return fstat(fd_, &info) == 0 && info.st_size == 0;
+    return fstat(lock_, &info) == 0 && info.st_size == 0;
   }
 
   Chunk& grow(size_t size) {
@@ -328,8 +334,8 @@ class HugePages {
   std::string folder_;
   std::string path_;
   std::function<uint64_t(const void*)> physical_;
-  int fd_ = -1;
-  bool begun_ = false;  // what is in the file is this owner's
+  int lock_ = -1;  // the file, locked
+  int fd_ = -1;    // the file, once what is in it is this owner's
   size_t page_ = 0;
   size_t default_page_ = 0;  // the system's, unless an option says otherwise
   size_t length_ = 0;

@@ -355,12 +355,14 @@ TEST_CASE("a function can be taken again while a child of a fork lives, released
     _exit(read(pipe[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes its end
   };
   auto function = open_physical(FakeSysfs::kBus, machine.options());
+  function->alloc_dma(1);  // which the child keeps mapped
   const pid_t child = lives_on();
   function->release();
   CHECK(open_physical(FakeSysfs::kBus, machine.options())->config(0, 4) == 0x176014e4);
   const pid_t killed = fork();
   if (killed == 0) {
     auto own = open_physical(FakeSysfs::kBus, machine.options());
+    own->alloc_dma(1);
     lives_on();
     kill(getpid(), SIGKILL);
   }

@@ -19,7 +19,7 @@ import userdma
 from conftest import FUNCTIONS, as_user, bind, driver_of, refusal
 from userdma import Qp, Region, Side, _core, pci
 
-NIC, DISK, BRIDGE = "0000:00:05.0", "0000:00:10.0", "0000:00:1f.0"
+NIC, OTHER, DISK, BRIDGE = "0000:00:05.0", "0000:00:06.0", "0000:00:10.0", "0000:00:1f.0"
 NR = Path("/proc/sys/vm/nr_hugepages")
 FOLDER = "/dev/hugepages"
 FILE = f"{FOLDER}/userdma-{NIC}"
@@ -117,6 +117,8 @@ def test_another_network_namespace() -> None:
 
 def test_no_driver_takes_it_meanwhile() -> None:
     """A module that is loaded binds to every function that it fits and that has no driver."""
+    other = FUNCTIONS / OTHER / "driver_override"
+    other.write_text("none")
     function = pci.take(NIC)
     try:
         assert (FUNCTIONS / NIC / "driver_override").read_text() == "userdma\n"
@@ -125,6 +127,7 @@ def test_no_driver_takes_it_meanwhile() -> None:
     finally:
         function.release()
         subprocess.run(["modprobe", "-r", "bnxt_en"], check=True)
+        other.write_text("\n")
     assert (FUNCTIONS / NIC / "driver_override").read_text() == "(null)\n"
 
 
