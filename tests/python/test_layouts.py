@@ -315,7 +315,7 @@ def test_few_constants_of_the_cpp_layouts_are_not_compared() -> None:
     }
     assert {name.rpartition("::")[2] for name in Layouts("hw/pci.h").derived} == {
         "kBars",
-        "kAllOnes",
+        "kNothing",
         "kResetMilliseconds",
         "kIdentifierString",
         "kReadOnlyData",

@@ -88,7 +88,7 @@ def test_no_huge_pages() -> None:
 def test_root_without_its_capabilities() -> None:
     """A container's root, for one: it is not let enable a device. The limit of locked memory is of no matter: huge pages
     are not swapped."""
-    program = [sys.executable, "-c", "import sys; from userdma import pci; pci.take(sys.argv[1]).alloc_dma(4096)", NIC]
+    program = [sys.executable, "-c", f"from userdma import pci; pci.take('{NIC}').alloc_dma(4096)"]
     without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     done = subprocess.run([*without, *program], capture_output=True, text=True)
     assert done.returncode == 1
