@@ -86,8 +86,8 @@ def test_no_huge_pages() -> None:
 
 
 def test_root_without_its_capabilities() -> None:
-    """A container's root, for one: it is not let enable a device. The limit of locked memory is of no matter: huge pages
-    are not swapped."""
+    """A container's root, for one: it is not let enable a device. The limit of locked memory is of no matter, as huge
+    pages are not swapped."""
     program = [sys.executable, "-c", f"from userdma import pci; pci.take('{NIC}').alloc_dma(4096)"]
     without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     done = subprocess.run([*without, *program], capture_output=True, text=True)
