@@ -140,6 +140,25 @@ def test_removed(shared: Shared, kernel: str, iommu: bool) -> None:
         here.guest.run(f"userdma info {B}", timeout=600)
 
 
+def test_left_the_bus(shared: Shared, kernel: str) -> None:
+    """Behind VFIO a function that answers no more has failed too, though the kernel still answers for its numbers."""
+    here = shared.get(NicGuest, kernel, iommu=True)
+    try:
+        here.guest.put(HERE / "inside", "/work/inside")
+        program = here.guest.start(["python3", "removed.py", A, B], cwd="/work/inside")
+        program.expect("at work", timeout=600)
+        here.functions[1].vanish()
+        result = program.wait(600)
+        assert result.status == 0, result.output
+        assert f"flushed, as the queue pair had failed: the function {B} left the bus: its reads are all ones" in (
+            result.output
+        )
+        assert "and the other works" in result.output
+        assert here.guest.run(f"cat /sys/bus/pci/devices/{B}/vendor").output.strip() == "0x14e4"
+    finally:
+        shared.end(here)
+
+
 @WAYS
 def test_forked(shared: Shared, kernel: str, iommu: bool) -> None:
     """A forked child lives on while its parent's NIC is closed, or left by a kill, and opened again."""
