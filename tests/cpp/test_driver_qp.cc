@@ -91,7 +91,7 @@ TEST_CASE("a failed send: results before it, its own error, the rest flushed, of
   CHECK(message(pair, Side::Send, completion) ==
         "queue pair 0x1c3, send entry 2: the peer acknowledged nothing within the queue pair's retries: it is not "
         "connected to this queue pair yet, has failed or was destroyed, was stopped for too long, or is out of reach "
-        "(another wire, or not the gid and mac of its endpoint) (vendor status 0xa)");
+        "(another wire, a link that is down, or not the gid and mac of its endpoint) (vendor status 0xa)");
   REQUIRE(pair.qp->poll(Side::Send, completion) == Polled::Failed);
   CHECK(completion.error == Error::Flushed);
   CHECK(contains(message(pair, Side::Send, completion), pair.qp->failure()));

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <variant>
@@ -344,14 +345,17 @@ TEST_CASE("descriptors that are sent while the device waits end the connection p
   const size_t before = open_descriptors();
   bool done = true;
   uint8_t byte;
+  const auto begin = std::chrono::steady_clock::now();
   std::thread reader([&] { done = function->dma_read(0x10000, &byte, 1); });  // not answered
   CHECK(client.take()->header.command == command::kDmaRead);
+  // The serving thread waits for the NIC, which waits for the client: what comes meanwhile is filed by the reader.
+  client.send(command::kDmaMap, bytes(DmaMap{sizeof(DmaMap), 3, 0, 0x20000, 4096}), {}, flag::kNoReply);
   const Fd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::vector<int> many(64, file.get());
-  // The reader waits in the channel and files what comes.
-  for (int i = 0; i < 5; i++) client.send(command::kDmaMap, {}, many, flag::kNoReply);
+  for (int i = 0; i < 6; i++) client.send(command::kDmaMap, {}, many, flag::kNoReply);
   reader.join();
   CHECK_FALSE(done);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));  // of its minute's patience
   client.leave();
   CHECK(open_descriptors() < before);
 }
