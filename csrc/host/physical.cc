@@ -371,7 +371,7 @@ class PhysicalFunction final : public Function {
       : name_(device.bus()), path_(device.path()), bars_(device.bars()), numbers_(device.numbers()) {
     fd_ = open((path_ + "/config").c_str(), O_RDWR | O_CLOEXEC);
     if (fd_ < 0) throw MachineError(with_errno("cannot open " + path_ + "/config", errno) + needed(errno));
-    bool enabled = false;
+    bool enabled = false, kept_off = false;
     try {
       // Gone with the process, however it ends.
       if (flock(fd_, LOCK_EX | LOCK_NB) != 0)
@@ -384,6 +384,9 @@ class PhysicalFunction final : public Function {
         throw MachineError(name_ +
                            " cannot be taken by its physical addresses: the kernel is locked down (Secure Boot, or "
                            "lockdown= on its command line); VFIO behind an IOMMU works there");
+      // Before the kernel says whether a driver has it.
+      kept_off = true;
+      keep_drivers_off();
       enabled = write_file("enable", "1");
       if (!enabled) {
         const int error = errno;
@@ -392,15 +395,12 @@ class PhysicalFunction final : public Function {
         if (error == EBUSY) why += ": a driver has taken it meanwhile (`lspci -k -s " + name_ + "`)";
         throw MachineError(why);
       }
-      keep_drivers_off();
       do_reset();
       put(pci::kCommand, 2, get(pci::kCommand, 2) | pci::command::kMemory);
       pages_->begin();
     } catch (...) {
-      if (enabled) {
-        let_drivers_come();
-        write_file("enable", "0");  // the kernel counts
-      }
+      if (kept_off) let_drivers_come();
+      if (enabled) write_file("enable", "0");  // the kernel counts
       pages_.reset();
       close(fd_.exchange(-1));
       throw;

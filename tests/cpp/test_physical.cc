@@ -122,15 +122,20 @@ TEST_CASE("a function that the kernel does not enable is not taken") {
   Machine machine;
   fs::remove(machine.file("enable"));
   fs::create_directory(machine.file("enable"));  // no write succeeds
+  FakeSysfs::write(machine.file("driver_override"), "(null)\n");
   CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }),
                  "the kernel does not enable 0000:17:00.0: "));
   CHECK(FakeSysfs::read(machine.file("reset")).empty());
+  CHECK(FakeSysfs::read(machine.file("driver_override"))[0] == '\n');
 }
 
 TEST_CASE("a driver that is loaded meanwhile does not take the function") {
   Machine machine;
   FakeSysfs::write(machine.file("driver_override"), "(null)\n");
   auto function = open_physical(FakeSysfs::kBus, machine.options());
+  CHECK(FakeSysfs::read(machine.file("driver_override")) == "userdma\n");
+  // Not even what is refused it takes that back.
+  CHECK(contains(thrown([&] { open_physical(FakeSysfs::kBus, machine.options()); }), "is driven by another process"));
   CHECK(FakeSysfs::read(machine.file("driver_override")) == "userdma\n");
   function->release();
   CHECK(FakeSysfs::read(machine.file("driver_override"))[0] == '\n');  // sysfs takes it as none
