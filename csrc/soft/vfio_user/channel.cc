@@ -81,7 +81,7 @@ ptrdiff_t Channel::ask(uint16_t command, const void* payload, size_t bytes, cons
   if (reply.header.command != command) return -EPROTO;
   if (reply.header.flags & flag::kError) return reply.header.error ? -static_cast<ptrdiff_t>(reply.header.error) : -EIO;
   const size_t n = std::min(answer_bytes, reply.payload.size());
-  std::memcpy(answer, reply.payload.data(), n);
+  std::copy_n(reply.payload.data(), n, static_cast<uint8_t*>(answer));  // which may be none, of nothing
   return static_cast<ptrdiff_t>(n);
 }
 
