@@ -87,8 +87,8 @@ void write_receive(uint8_t* at, size_t room, unsigned segments, std::span<const 
 // A counter in a doorbell record: the NIC reads it at the next doorbell, or when it wants a receive. What was stored
 // before is there for it by then.
 inline void record(uint32_t* at, uint32_t value) {
-  host::store_barrier();  // for the device, which reads the entries by DMA
-  __atomic_store_n(at, big_endian(value), __ATOMIC_RELAXED);
+  host::store_barrier();                                      // for the device, which reads the entries by DMA
+  __atomic_store_n(at, big_endian(value), __ATOMIC_RELEASE);  // and for one in software, which is another thread
 }
 
 // The arm word of a completion queue, for its second record; its doorbell says it and the queue's number.
