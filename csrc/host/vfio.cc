@@ -336,6 +336,8 @@ class VfioFunction final : public Function {
     if (!resets_)
       throw MachineError(name_ + " cannot be reset by itself (no function-level reset): `cat /sys/bus/pci/devices/" +
                          name_ + "/reset_method` says what it has");
+    // The kernel would wait a minute for it to answer.
+    if (gone()) throw MachineError(name_ + " " + Function::failure());
     if (system_->ioctl(fd_, VFIO_DEVICE_RESET, nullptr) != 0)
       throw MachineError(with_errno("the reset of " + name_ + " failed", errno));
   }
@@ -378,8 +380,7 @@ class VfioFunction final : public Function {
     auto use = uses_.one();
     if (int fd = removal_; fd >= 0 && system_->signaled(fd)) wanted_ = true;
     if (int fd = error_; fd >= 0 && system_->signaled(fd)) broken_ = true;
-    // The kernel answers for the vendor's and the device's number itself (vfio_pci_config.c), not for these.
-    return wanted_ || broken_ || get(pci::kRevision, 4) == pci::kNothing;
+    return wanted_ || broken_ || gone();
   }
   std::string failure() const override {
     if (wanted_) return "has to be given back: it is unplugged, or taken from vfio-pci";
@@ -393,7 +394,7 @@ class VfioFunction final : public Function {
     if (fd_.load() < 0) return;
     // No DMA may run when the memory goes: bus mastering off, then the reset, then the mappings.
     put(pci::kCommand, 2, get(pci::kCommand, 2) & ~uint32_t{pci::command::kMaster});
-    if (resets_) system_->ioctl(fd_, VFIO_DEVICE_RESET, nullptr);
+    if (resets_ && !gone()) system_->ioctl(fd_, VFIO_DEVICE_RESET, nullptr);
     if (!interrupts_.empty()) set_interrupts({});
     for (int fd : interrupts_)
       if (fd >= 0) system_->close(fd);
@@ -416,6 +417,9 @@ class VfioFunction final : public Function {
   void check_taken() const {
     if (fd_.load() < 0) throw MachineError(name_ + " was released");
   }
+
+  // The kernel answers for the vendor's and the device's number itself (vfio_pci_config.c), not for these.
+  bool gone() const { return get(pci::kRevision, 4) == pci::kNothing; }
 
   uint32_t get(unsigned offset, unsigned width) const {
     uint32_t value = pci::kNothing;

@@ -449,6 +449,12 @@ TEST_CASE("a function that left the bus has failed, though the kernel answers fo
   CHECK(function->config(0, 4) == 0x176014e4);
   CHECK(function->failed());
   CHECK(function->failure() == "left the bus: its reads are all ones");
+  // It is not reset: the kernel would wait for its answer.
+  machine.kernel->log.clear();
+  CHECK(thrown([&] { function->reset(); }) == "0000:17:00.0 left the bus: its reads are all ones");
+  function->release();
+  CHECK(std::count(machine.kernel->log.begin(), machine.kernel->log.end(), "reset") == 0);
+  CHECK(machine.kernel->opened == 0);
 }
 
 TEST_CASE("a machine that has fewer interrupts left says how many") {
