@@ -1,9 +1,14 @@
 // A folder that looks like sysfs with one PCI function in it, gone at the end.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
+
+#include "host/function.h"
 
 namespace userdma::test {
 
@@ -79,6 +84,30 @@ std::string thrown(Call&& call) {
     return error.what();
   }
   return "";
+}
+
+// Releases a function while two threads use it, with `bytes` of memory at a time, and calls `released` before it waits
+// for them; what each of them was told in the end.
+template <class Released>
+std::vector<std::string> released_in_use(host::Function& function, size_t bytes, Released&& released) {
+  std::vector<std::string> told(2);
+  std::atomic<bool> begun{false};
+  std::vector<std::thread> users;
+  for (std::string& why : told)
+    users.emplace_back([&] {
+      why = thrown([&] {
+        for (;;) {
+          function.set_config(4, 2, function.config(4, 2));
+          function.free_dma(function.alloc_dma(bytes));
+          begun = true;
+        }
+      });
+    });
+  while (!begun) std::this_thread::yield();
+  function.release();
+  released();
+  for (std::thread& user : users) user.join();
+  return told;
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

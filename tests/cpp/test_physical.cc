@@ -3,11 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "fake_sysfs.h"
@@ -233,22 +231,8 @@ TEST_CASE("a function is released while threads use it") {
     auto options = machine.options();
     options.physical = [](const void* at) { return reinterpret_cast<uintptr_t>(at); };
     auto function = open_physical(FakeSysfs::kBus, options);
-    std::atomic<bool> begun{false};
-    std::vector<std::thread> users;
-    for (int i = 0; i < 2; ++i)
-      users.emplace_back([&] {
-        const std::string why = thrown([&] {
-          for (;;) {
-            function->set_config(4, 2, function->config(4, 2));
-            function->free_dma(function->alloc_dma(2 * kHugePage));
-            begun = true;
-          }
-        });
-        CHECK(why == "0000:17:00.0 was released");
-      });
-    while (!begun) std::this_thread::yield();
-    function->release();
-    for (std::thread& user : users) user.join();
+    const auto told = released_in_use(*function, 2 * kHugePage, [] {});
+    CHECK(told == std::vector<std::string>(2, "0000:17:00.0 was released"));
     CHECK(fs::is_empty(machine.root / "huge"));
   }
 }

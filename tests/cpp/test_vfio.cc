@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "fake_sysfs.h"
@@ -471,23 +469,9 @@ TEST_CASE("a function is released while threads use it") {
   for (int round = 0; round < 20; ++round) {
     Machine machine;
     auto function = machine.open();
-    std::atomic<bool> begun{false};
-    std::vector<std::thread> users;
-    for (int i = 0; i < 2; ++i)
-      users.emplace_back([&] {
-        const std::string why = thrown([&] {
-          for (;;) {
-            function->set_config(4, 2, function->config(4, 2));
-            function->free_dma(function->alloc_dma(4096));
-            begun = true;
-          }
-        });
-        CHECK(why == "0000:17:00.0 was released");
-      });
-    while (!begun) std::this_thread::yield();
-    function->release();
-    const size_t after = machine.kernel->log.size();
-    for (std::thread& user : users) user.join();
+    size_t after = 0;
+    const auto told = released_in_use(*function, 4096, [&] { after = machine.kernel->log.size(); });
+    CHECK(told == std::vector<std::string>(2, "0000:17:00.0 was released"));
     CHECK(machine.kernel->log.size() == after);
     CHECK(machine.kernel->mapped.empty());
   }
